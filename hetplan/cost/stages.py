@@ -1,0 +1,251 @@
+"""One pipeline stage: seconds and bytes of any run of blocks, vectorised over runs.
+
+Recomputation inside a stage: the last `full` blocks recompute everything, the `selective` blocks before them
+the attention core, the blocks before those nothing.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hetplan.cost.collectives import Fabric, Side
+from hetplan.cost.compute import rates
+from hetplan.cost.layers import EndCost, Kind, LayerCost, Work
+from hetplan.cost.memory import StateBytes, state_bytes
+from hetplan.cost.profiles import StackSpec
+from hetplan.prediction import MemoryUse
+from hetplan.specs.accelerator import AcceleratorSpec
+from hetplan.specs.model import ArchitectureSpec
+from hetplan.specs.training import TrainingSpec
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """How one stage is split: what may differ between the stages of a plan."""
+
+    tp: int
+    dp: int
+    cp: int = 1
+    ep: int = 1
+    microbatch_size: int = 1
+    zero: int = 0
+
+    @property
+    def width(self) -> int:
+        """Accelerators of one replica."""
+        return self.tp * self.cp
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators of the stage."""
+        return self.width * self.dp
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCosts:
+    """Costs of stages on one group under one choice of degrees."""
+
+    architecture: ArchitectureSpec
+    training: TrainingSpec
+    stack: StackSpec
+    accelerator: AcceleratorSpec
+    fabric: Fabric
+    degrees: Degrees
+    sequence_parallel: bool
+    num_microbatches: int
+
+    @cached_property
+    def work(self) -> Work:
+        """Per-block costs."""
+        return Work(
+            architecture=self.architecture,
+            training=self.training,
+            stack=self.stack,
+            rates=rates(self.accelerator, self.stack, self.training.precision),
+            fabric=self.fabric,
+            tp=self.degrees.tp,
+            cp=self.degrees.cp,
+            ep=self.degrees.ep,
+            microbatch_size=self.degrees.microbatch_size,
+            sequence_parallel=self.sequence_parallel and self.degrees.tp > 1,
+        )
+
+    @cached_property
+    def layers(self) -> dict[Kind, LayerCost]:
+        """Cost of each kind of block that the model has."""
+        return {kind: self.work.layer(kind) for kind in sorted(set(self.architecture.layer_kinds()))}
+
+    @cached_property
+    def embedding(self) -> EndCost:
+        """The embedding, on the first stage."""
+        return self.work.embedding()
+
+    @cached_property
+    def head(self) -> EndCost:
+        """The head, on a last stage that is not the first."""
+        return self.work.head(first=False)
+
+    @cached_property
+    def lone_head(self) -> EndCost:
+        """The head on the only stage."""
+        return self.work.head(first=True)
+
+    def prefix(self, field: str) -> Floats:
+        """Sums of a LayerCost field over the first n blocks, shape (layers + 1,)."""
+        return self._prefixes[field]
+
+    @cached_property
+    def _prefixes(self) -> dict[str, Floats]:
+        kinds = self.architecture.layer_kinds()
+        moe = np.concatenate([[0.0], np.cumsum([kind == "moe" for kind in kinds])])
+        dense = np.arange(len(kinds) + 1) - moe
+        sums = {}
+        for field in LayerCost.__dataclass_fields__:
+            values = {kind: getattr(cost, field) for kind, cost in self.layers.items()}
+            sums[field] = moe * values.get("moe", 0.0) + dense * values.get("dense", 0.0)
+        return sums
+
+    @cached_property
+    def state(self) -> StateBytes:
+        """Training state per parameter outside the experts."""
+        return state_bytes(self.training, self.stack, self.degrees.zero, self.degrees.dp * self.degrees.cp)
+
+    @cached_property
+    def expert_state(self) -> StateBytes:
+        """Training state per expert parameter: shared by fewer ranks under expert parallelism."""
+        shards = max(1, self.degrees.dp * self.degrees.cp // self.degrees.ep)
+        return state_bytes(self.training, self.stack, self.degrees.zero, shards)
+
+    def ends(self, *, first: bool, last: bool) -> tuple[EndCost, ...]:
+        """What an end stage holds and does besides its blocks."""
+        ends = (self.embedding,) if first else ()
+        if last:
+            ends += (self.lone_head if first else self.head,)
+        return ends
+
+    def forward_s(self, start: Any, stop: Any, ends: tuple[EndCost, ...]) -> Any:
+        """Forward seconds of one micro-batch through blocks start..stop-1."""
+        sums = self.prefix("forward_s")
+        return sums[stop] - sums[start] + sum(end.forward_s for end in ends)
+
+    def backward_s(self, start: Any, stop: Any, ends: tuple[EndCost, ...]) -> Any:
+        """Backward seconds of one micro-batch without recomputation."""
+        sums = self.prefix("backward_s")
+        return sums[stop] - sums[start] + sum(end.backward_s for end in ends)
+
+    def recompute_s(self, stop: Any, selective: Any, full: Any) -> Any:
+        """Extra backward seconds of one micro-batch for recomputation."""
+        core, whole = self.prefix("selective_s"), self.prefix("full_s")
+        return whole[stop] - whole[stop - full] + core[stop - full] - core[stop - full - selective]
+
+    def parameters(self, start: Any, stop: Any, ends: tuple[EndCost, ...]) -> tuple[Any, Any]:
+        """Parameters held by one accelerator: all but routed experts, and routed experts."""
+        dense, experts = self.prefix("parameters"), self.prefix("expert_parameters")
+        return (
+            dense[stop] - dense[start] + sum(end.parameters for end in ends),
+            experts[stop] - experts[start] + sum(end.expert_parameters for end in ends),
+        )
+
+    def state_bytes(self, start: Any, stop: Any, ends: tuple[EndCost, ...]) -> Any:
+        """Bytes of weights, gradients and optimizer state."""
+        dense, experts = self.parameters(start, stop, ends)
+        return dense * self.state.total + experts * self.expert_state.total
+
+    def kept_bytes(self, start: Any, stop: Any, selective: Any, full: Any, ends: tuple[EndCost, ...]) -> Any:
+        """Activation bytes kept for one micro-batch in flight."""
+        none, core, whole = self.prefix("kept_bytes"), self.prefix("selective_bytes"), self.prefix("full_bytes")
+        after_none, after_core = stop - full - selective, stop - full
+        return (
+            none[after_none]
+            - none[start]
+            + core[after_core]
+            - core[after_none]
+            + whole[stop]
+            - whole[after_core]
+            + sum(end.kept_bytes for end in ends)
+        )
+
+    @cached_property
+    def block_bytes(self) -> float:
+        """Activations of one block at work while it is recomputed in full."""
+        return max(cost.kept_bytes for cost in self.layers.values())
+
+    def fixed_bytes(self, ends: tuple[EndCost, ...]) -> float:
+        """Bytes that depend neither on blocks nor on micro-batches in flight: logits, workspace, gathered weights."""
+        gathered = 0.0
+        if self.degrees.zero == 3:
+            block = max(cost.parameters + cost.expert_parameters for cost in self.layers.values())
+            gathered = 2 * block * self.work.rates.element_bytes
+        return sum(end.transient_bytes for end in ends) + self.stack.workspace_bytes + gathered
+
+    def memory(
+        self, start: int, stop: int, selective: int, full: int, ends: tuple[EndCost, ...], in_flight: int
+    ) -> MemoryUse:
+        """Bytes on one accelerator of the stage, by term."""
+        dense, experts = (float(n) for n in self.parameters(start, stop, ends))
+        kept = float(self.kept_bytes(start, stop, selective, full, ends))
+        return MemoryUse(
+            weights_bytes=dense * self.state.weights + experts * self.expert_state.weights,
+            gradients_bytes=dense * self.state.gradients + experts * self.expert_state.gradients,
+            optimizer_bytes=dense * self.state.optimizer + experts * self.expert_state.optimizer,
+            activations_bytes=in_flight * kept + (self.block_bytes if full else 0.0),
+            other_bytes=self.fixed_bytes(ends),
+        )
+
+    def gradient_sync_s(self, dense: Any, experts: Any) -> Any:
+        """Exposed seconds of gradient reduction and weight gathering after (ZeRO-2, 3: during) the pipeline.
+
+        ZeRO-0 all-reduces gradients; ZeRO-1 reduce-scatters them and all-gathers the new weights; ZeRO-2
+        reduce-scatters after every micro-batch; ZeRO-3 also gathers the weights twice per micro-batch.
+        """
+        degrees, fabric = self.degrees, self.fabric
+        element = self.work.rates.element_bytes
+        wire = element if self.training.precision in ("fp32", "tf32") else self.stack.gradient_bytes
+
+        def exchange(parameters: Any, width: int, replicas: int) -> Any:
+            reduce = fabric.replicas_s(parameters * wire, width, replicas)
+            gather = fabric.replicas_s(parameters * (wire if degrees.zero == 0 else element), width, replicas)
+            exposed = self.stack.gradient_sync_exposed
+            if degrees.zero <= 1:
+                return (reduce + gather) * exposed
+            time = self.num_microbatches * reduce * exposed
+            if degrees.zero == 2:
+                return time + gather * exposed
+            return time + 2 * self.num_microbatches * gather * self.stack.weight_gather_exposed
+
+        ranks = degrees.dp * degrees.cp
+        time = exchange(dense, degrees.tp, ranks)
+        if "moe" in self.layers:
+            time = time + exchange(experts, degrees.tp * degrees.ep, max(1, ranks // degrees.ep))
+        return time
+
+    def optimizer_s(self, dense: Any, experts: Any) -> Any:
+        """Seconds of the optimizer on this accelerator's share."""
+        shards = self.degrees.dp * self.degrees.cp if self.degrees.zero else 1
+        expert_shards = max(1, shards // self.degrees.ep)
+        moved = (dense / shards + experts / expert_shards) * self.stack.optimizer_traffic_bytes
+        return moved / self.work.rates.memory_bytes_per_s
+
+    def side(self) -> Side:
+        """This stage as one end of a hop: activations of one micro-batch per replica."""
+        hidden = self.training.sequence_length * self.architecture.hidden_size
+        size = self.degrees.microbatch_size * hidden * self.work.rates.element_bytes
+        return Side(fabric=self.fabric, width=self.degrees.width, replicas=self.degrees.dp, size=size)
+
+    def inner_hop_s(self, stage: int) -> float:
+        """One-way hop from stage `stage` of this group (counted from 0) to its next one."""
+        side = self.side()
+        crosses = self.fabric.crosses(side.width, side.replicas, stage)
+        return self.fabric.hop_s(side.size, side.width, side.replicas, crosses=crosses)
+
+    def tied_bytes(self) -> float:
+        """Gradient bytes of the shared table that first and last stage exchange per replica, summed over ranks."""
+        if not self.architecture.tied_embeddings:
+            return 0.0
+        width = self.architecture.embedding_size or self.architecture.hidden_size
+        return self.architecture.vocab_size * width * float(self.stack.gradient_bytes)

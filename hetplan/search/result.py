@@ -1,0 +1,112 @@
+"""The outcome of a search, as plain data: no solver is loaded to read it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hetplan.plan import Plan
+from hetplan.prediction import MemoryUse, Prediction, SingleType
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+StoppedBy = Literal["gap", "time", "nodes", "interrupt"]
+OPTIMAL_GAP = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The plan space: bounds on what is searched. Stated in the record."""
+
+    max_stages: int = 64
+    max_stages_per_group: int = 32
+    max_tp: int = 8
+    max_microbatch_size: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedPlan:
+    """One plan with its prediction."""
+
+    rank: int
+    plan: Plan
+    prediction: Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Who proved the bound and how much work it took."""
+
+    program: str
+    """Solver of the integer programs, such as highs."""
+    programs: int
+    """Integer programs solved."""
+    simulations: int
+    """Plans timed by the exact recurrence."""
+    dp_leaves: int
+    """Layer splits solved by the dynamic program."""
+    nodes: int
+    """Boxes taken from the queue."""
+    failures: int = 0
+    """Programs that ended without a usable answer; each leaves its parent's bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """Configurations left out, by reason."""
+
+    memory: int = 0
+    divisibility: int = 0
+    target: int = 0
+    bound: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """One change that would make a plan fit, found by searching again."""
+
+    change: str
+    before: str
+    after: str
+    iteration_time_s: float
+    plan: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasible:
+    """Why no plan fits: the budget that binds, by how much, and the nearest thing that would fit."""
+
+    binding: Literal["memory", "divisibility", "accelerators"]
+    message: str
+    shortfall_bytes: float
+    """Bytes per accelerator that the closest plan lacks."""
+    group: str | None
+    stage: int | None
+    closest: Plan | None
+    memory: MemoryUse | None
+    usable_bytes: float | None
+    nearest: str
+    """In words: the smallest change that would fit."""
+    fixes: tuple[Fix, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """Ranked plans, a bound no plan in the space can beat, and why the search stopped.
+
+    `gap` = (best time - bound) / best time, both under the exact schedule simulation.
+    """
+
+    status: Status
+    stopped_by: StoppedBy
+    bound_s: float
+    """Seconds per iteration that no plan in the space can beat; infinite when nothing fits."""
+    gap: float
+    limits: Limits
+    candidates: int
+    """Configurations (degrees and stage counts) in the space."""
+    plans: tuple[RankedPlan, ...]
+    certificate: Certificate
+    pruned: Pruned
+    infeasible: Infeasible | None
+    warnings: tuple[str, ...]
+    elapsed_s: float
+    single_types: tuple[SingleType, ...] = ()
+    """The best plan on each accelerator type alone."""
