@@ -18,7 +18,7 @@ from hetplan.cost.profiles import StackSpec, load_stack
 from hetplan.cost.stages import Degrees, StageCosts
 from hetplan.errors import Mistake, SpecError
 from hetplan.plan import Plan, Stage
-from hetplan.prediction import Binding, Breakdown, Idle, Prediction, SingleType, StagePrediction, Verdict
+from hetplan.prediction import Binding, Breakdown, Idle, MemoryUse, Prediction, SingleType, StagePrediction, Verdict
 from hetplan.schedule.schedules import schedule
 from hetplan.schedule.simulator import stage_ends
 from hetplan.specs.cluster import ClusterSpec, GroupSpec
@@ -247,6 +247,18 @@ def _bindings(stages: list[_Timed], links: list[float], plan: Plan) -> list[Bind
     return found
 
 
+def stage_memory(setting: Setting, plan: Plan) -> tuple[MemoryUse, ...]:
+    """Bytes on one accelerator of every stage, by term."""
+    return tuple(_memory(s, i, plan) for i, s in enumerate(_timed(setting, plan)))
+
+
+def _memory(timed: _Timed, index: int, plan: Plan) -> MemoryUse:
+    recompute, start = timed.stage.recompute, timed.stage.first_layer
+    flying = schedule(plan.schedule.name).in_flight(len(plan.stages), index, plan.num_microbatches)
+    stop = start + timed.stage.layers
+    return timed.costs.memory(start, stop, recompute.selective, recompute.full, timed.ends, flying)
+
+
 def predict_in(setting: Setting, plan: Plan, single_types: tuple[SingleType, ...] | None = None) -> Prediction:
     """`predict` for a plan known to belong to the setting, which keeps costs between calls."""
     stages = list(_timed(setting, plan))
@@ -286,13 +298,9 @@ def predict_in(setting: Setting, plan: Plan, single_types: tuple[SingleType, ...
 
     warnings: list[str] = []
     bindings = _bindings(stages, links, plan)
-    order = schedule(plan.schedule.name)
     predicted = []
     for i, s in enumerate(stages):
-        recompute = s.stage.recompute
-        start, stop = s.stage.first_layer, s.stage.first_layer + s.stage.layers
-        flying = order.in_flight(count, i, m)
-        memory = s.costs.memory(start, stop, recompute.selective, recompute.full, s.ends, flying)
+        memory = _memory(s, i, plan)
         capacity = s.group.usable_bytes
         reasons = rules_broken(setting, plan, i)
         warnings += [f"stage {i}: {reason}" for reason in reasons]

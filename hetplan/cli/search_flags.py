@@ -49,6 +49,10 @@ SEARCH_FLAGS: Declared = {
         Flag("--max-microbatch-size", Whole(least=1, most=1024), "most sequences in a micro-batch", SPACE),
         _LIMITS.max_microbatch_size,
     ),
+    "max_microbatches": (
+        Flag("--max-microbatches", Whole(least=1, most=100_000), "most micro-batches in a step", SPACE),
+        _LIMITS.max_microbatches,
+    ),
 }
 
 

@@ -73,7 +73,18 @@ class Fabric:
         if domains > 1:
             # The rings of all ranks of a replica leave the domain over one network.
             flow = size * (width * (domains - 1) / domains) / self.network_bytes_per_s
-            time = time + flow + 2 * np.log2(domains) * self.network_latency_s
+            time = time + flow + np.log2(domains) * self.network_latency_s
+        return time
+
+    def all_to_all_s(self, size: Any, width: int, ranks: int) -> Any:
+        """All-to-all of `size` bytes held by each of `ranks`, for `width` such groups side by side."""
+        if ranks <= 1:
+            return size * 0.0
+        inside, domains = self.spread(width, ranks)
+        time = self.inside_s(size / domains, inside)
+        if domains > 1:
+            flow = size * (width * inside * (domains - 1) / domains) / self.network_bytes_per_s
+            time = time + flow + self.network_latency_s
         return time
 
     def crosses(self, width: int, replicas: int, stage: int) -> bool:

@@ -7,22 +7,25 @@ functions). Products, forward, as (m, n, k); the backward pass runs each twice (
     MLA         (T, q_r, h) (T, a (d_n + d_r) / t, q_r) (T, k_r + d_r, h) (T, a (d_n + d_v) / t, k_r) (T, h, a d_v / t)
     dense MLP   (T, g f / t, h)  (T, h, f / t)                      g = 2 gated, 1 not
     MoE         router (T, E, h); experts: T k rows over E / e weight copies, as the dense MLP; shared expert
+    head        (T, V / t, h)                                       V padded to a multiple of 128 t
 
-Each block moves its residual stream over tp twice forward and twice backward (all-gather and reduce-scatter
-with sequence parallelism, the same bytes as an all-reduce without). Source: NVIDIA/Megatron-LM.
+Attention and MLP each move the residual stream over tp twice forward and twice backward (all-gather and
+reduce-scatter with sequence parallelism, the same bytes as an all-reduce without). Under expert parallelism the
+MLP's exchange is an all-to-all of the T k / t rows of a rank and a gather over tp, there and back.
+Source: NVIDIA/Megatron-LM. Parameters are exact: `ModelSpec.stage_parameters` counts the same.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from hetplan.cost.collectives import Fabric
 from hetplan.cost.compute import Rates
 from hetplan.cost.profiles import StackSpec
-from hetplan.specs.model import ArchitectureSpec
+from hetplan.specs.architecture import share
+from hetplan.specs.model import VOCAB_MULTIPLE, ArchitectureSpec, LayerKind
 from hetplan.specs.training import TrainingSpec
 
-Kind = Literal["dense", "moe"]
+Kind = LayerKind
 BACKWARD_MEMORY_TRAFFIC = 1.6
 """Element-wise bytes of the backward pass over those of the forward pass (fitted on public A100 steps)."""
 
@@ -80,25 +83,44 @@ class Work:
         return self.microbatch_size * self.training.sequence_length / self.cp
 
     @cached_property
-    def _traffic_s(self) -> float:
-        """Seconds of the two exchanges of one pass over tp, and of the keys and values over cp."""
-        arch = self.architecture
-        residual = self.tokens * arch.hidden_size * self.rates.element_bytes
-        time = 2 * 2 * float(self.fabric.inside_s(residual, self.tp))
+    def vocabulary(self) -> int:
+        """Rows of the padded table on one rank."""
+        return share(self.architecture.vocab_size, VOCAB_MULTIPLE * self.tp) * VOCAB_MULTIPLE
+
+    @cached_property
+    def _residual_bytes(self) -> float:
+        """The residual stream of one micro-batch, not split over tp."""
+        return self.tokens * self.architecture.hidden_size * self.rates.element_bytes
+
+    @property
+    def _shared(self) -> int:
+        """Ranks that share norms and residuals."""
+        return self.tp if self.sequence_parallel else 1
+
+    def _traffic_s(self, kind: Kind) -> tuple[float, float]:
+        """Seconds of exchanges over tp, cp and ep, forward and backward."""
+        arch, fabric = self.architecture, self.fabric
+        exchange = 2 * float(fabric.inside_s(self._residual_bytes, self.tp))
+        if kind == "moe" and self.ep > 1:
+            routed = self._residual_bytes * arch.experts_per_token
+            mlp = 2 * float(fabric.all_to_all_s(routed / self.tp, self.tp, self.ep) + fabric.inside_s(routed, self.tp))
+            mlp += exchange if arch.shared_expert_ffn_hidden_size else 0.0
+        else:
+            mlp = exchange
+        keys = 0.0
         if self.cp > 1:
-            width = arch.mla.v_head_dim + arch.mla.qk_rope_head_dim if arch.mla else 2 * arch.head_width
             heads = max(1.0, arch.kv_heads_or_default / self.tp)
-            keys = self.tokens * self.cp * heads * width * self.rates.element_bytes
-            time += float(self.fabric.inside_s(keys, self.cp))
-        return time
+            width = arch.head_width + arch.value_width
+            keys = float(fabric.inside_s(self.tokens * self.cp * heads * width * self.rates.element_bytes, self.cp))
+        # The backward pass gathers keys and values again and scatters their gradients.
+        return exchange + mlp + keys, exchange + mlp + 2 * keys
 
     def _attention(self) -> tuple[float, float, float]:
         """Forward seconds of the projections, then of the core forward and backward."""
         arch, rates, tokens = self.architecture, self.rates, self.tokens
         h, a, t = arch.hidden_size, arch.attention_heads, self.tp
-        mla = arch.mla
+        qk, v, mla = arch.head_width, arch.value_width, arch.mla
         if mla is not None:
-            qk, v = mla.qk_nope_head_dim + mla.qk_rope_head_dim, mla.v_head_dim
             if mla.q_lora_rank:
                 time = rates.gemm_s(tokens, mla.q_lora_rank, h) + rates.gemm_s(tokens, a * qk / t, mla.q_lora_rank)
             else:
@@ -106,17 +128,11 @@ class Work:
             time += rates.gemm_s(tokens, mla.kv_lora_rank + mla.qk_rope_head_dim, h)
             time += rates.gemm_s(tokens, a * (mla.qk_nope_head_dim + v) / t, mla.kv_lora_rank)
         else:
-            qk = v = arch.head_width
             time = rates.gemm_s(tokens, (a + 2 * arch.kv_heads_or_default) * qk / t, h)
         time += rates.gemm_s(tokens, h, a * v / t)
         length = self.training.sequence_length
-        full = arch.full_attention_share
-        span = full * length / 2
-        if arch.sliding_window:
-            window = min(arch.sliding_window, length)
-            span += (1 - full) * (window - window * window / (2 * length))
         # Context parallelism splits the rows; each rank still meets the keys of the whole sequence.
-        heads, batch = a / t, self.microbatch_size / self.cp
+        heads, batch, span = a / t, self.microbatch_size / self.cp, mean_span(arch, length)
         forward = rates.attention_s(batch, length, span, heads, qk, v)
         return time, forward, rates.attention_backward_s(batch, length, span, heads, qk, v)
 
@@ -134,9 +150,6 @@ class Work:
         time += block(tokens * arch.experts_per_token, arch.expert_width, arch.experts / self.ep)
         if arch.shared_expert_ffn_hidden_size:
             time += block(tokens, arch.shared_expert_ffn_hidden_size)
-        if self.ep > 1:
-            sent = tokens * arch.experts_per_token * h * rates.element_bytes
-            time += 2 * float(self.fabric.inside_s(sent, self.ep))
         return time
 
     def _width(self, kind: Kind) -> float:
@@ -148,8 +161,7 @@ class Work:
 
     def _moved_bytes(self, kind: Kind) -> float:
         """Bytes that element-wise kernels of the forward pass move: norms and residuals, then the heads and the MLP."""
-        arch = self.architecture
-        shared = self.tp if self.sequence_parallel else 1
+        arch, shared = self.architecture, self._shared
         units = 3 if arch.gated_mlp else 2
         routed = 4 * arch.experts_per_token * arch.hidden_size if kind == "moe" else 0
         elements = (
@@ -164,18 +176,16 @@ class Work:
         """Activation bytes of one micro-batch kept by a block: nothing recomputed, attention core, everything.
 
         Term by term: inputs of the two norms and of the products that follow (spread over tp with sequence
-        parallelism), then q, k, v and the attention's output, then the feed-forward intermediates. The
-        unfused kernel also keeps scores and their softmax. Source: Korthikanti et al. 2022, without dropout.
+        parallelism), then q, k, v and the attention's output, then the feed-forward intermediates. Of the core,
+        flash attention keeps one fp32 number per row and head, the unfused kernel the softmax before and after
+        dropout. Source: Korthikanti et al. 2022, without the dropout masks.
         """
-        arch, t = self.architecture, self.tp
-        shared = t if self.sequence_parallel else 1
-        e = self.rates.element_bytes
+        arch, t, shared, e = self.architecture, self.tp, self._shared, self.rates.element_bytes
         tokens, h, a = self.tokens, arch.hidden_size, arch.attention_heads
         mla = arch.mla
         if mla is not None:
-            qk, v = mla.qk_nope_head_dim + mla.qk_rope_head_dim, mla.v_head_dim
             latent = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
-            heads = a * (2 * qk + 2 * v) / t + latent
+            heads = 2 * a * (arch.head_width + arch.value_width) / t + latent
         else:
             # Key-value heads are repeated where there are fewer than ranks.
             keys = max(arch.kv_heads_or_default / t, 1.0)
@@ -195,32 +205,39 @@ class Work:
         products = projections + self._mlp(kind)
         moved = rates.memory_s(self._moved_bytes(kind))
         host = self.stack.host_per_layer_s
-        forward = max(products + core + moved, host) + self._traffic_s
-        backward = max(2 * products + core_backward + BACKWARD_MEMORY_TRAFFIC * moved, 2 * host) + self._traffic_s
+        there, back = self._traffic_s(kind)
+        forward = max(products + core + moved, host) + there
+        backward = max(2 * products + core_backward + BACKWARD_MEMORY_TRAFFIC * moved, 2 * host) + back
         kept, selective, full = self._kept(kind)
-        parts = arch.layer_parameters(kind)
-        sharded = parts.attention + parts.dense_mlp + parts.shared_expert
+        parts = arch.layer_parameters(kind, tp=self.tp, ep=self.ep, expert_tp=self.tp)
         return LayerCost(
             forward_s=forward,
             backward_s=backward,
             selective_s=core,
             full_s=forward,
-            parameters=sharded / self.tp + parts.norm + parts.router,
-            expert_parameters=parts.experts / (self.tp * self.ep),
+            parameters=parts.total - parts.experts,
+            expert_parameters=parts.experts,
             kept_bytes=kept,
             selective_bytes=selective,
             full_bytes=full,
         )
 
+    def _projection_s(self) -> float:
+        """Forward seconds between a table of another width and the residual stream."""
+        arch = self.architecture
+        return self.rates.gemm_s(self.tokens, arch.hidden_size, arch.embedding_width) if arch.embedding_size else 0.0
+
     def embedding(self) -> EndCost:
         """The embedding on the first stage."""
-        arch, rates = self.architecture, self.rates
-        moved = rates.memory_s(2 * self.tokens * arch.hidden_size * rates.element_bytes)
-        exchange = float(self.fabric.inside_s(self.tokens * arch.hidden_size * rates.element_bytes, self.tp))
+        arch = self.architecture
+        moved = self.rates.memory_s(2 * self._residual_bytes)
+        exchange = float(self.fabric.inside_s(self._residual_bytes, self.tp))
+        product = self._projection_s()
+        table = self.vocabulary * arch.embedding_width
         return EndCost(
-            forward_s=moved + exchange,
-            backward_s=BACKWARD_MEMORY_TRAFFIC * moved + exchange,
-            parameters=arch.embedding_parameters / self.tp,
+            forward_s=product + moved + exchange,
+            backward_s=2 * product + BACKWARD_MEMORY_TRAFFIC * moved + exchange,
+            parameters=table + arch.position_parameters + arch.projection_parameters,
             expert_parameters=0.0,
             kept_bytes=0.0,
             transient_bytes=0.0,
@@ -229,36 +246,44 @@ class Work:
     def head(self, *, first: bool) -> EndCost:
         """The last norm, the head with its loss, and prediction layers; `first`: the embedding is on this stage too.
 
-        With tied embeddings a last stage that is not the first one holds a copy of the table.
+        A last stage that is not the first one holds a copy of the embedding where it needs it: for tied weights,
+        or for prediction layers.
         """
         arch, rates = self.architecture, self.rates
-        vocabulary = arch.vocab_size / self.tp
-        width = arch.embedding_size or arch.hidden_size
-        product = rates.gemm_s(self.tokens, vocabulary, width)
-        logits = self.tokens * vocabulary * self.stack.logits_bytes
+        width, mtp = arch.embedding_width, arch.mtp_layers
+        product = rates.gemm_s(self.tokens, self.vocabulary, width) + self._projection_s()
+        logits = self.tokens * self.vocabulary * self.stack.logits_bytes
         loss = rates.memory_s(logits)
-        residual = self.tokens * arch.hidden_size * rates.element_bytes
-        exchange = float(self.fabric.inside_s(residual, self.tp))
-        table = arch.head_parameters
-        if arch.tied_embeddings and not first:
-            table = arch.vocab_size * width
-        forward, backward = product + loss + exchange, 2 * product + loss + exchange
-        parameters, experts, kept = table / self.tp + arch.final_norm_parameters, 0.0, residual
-        if arch.mtp_layers:
-            block = self.layer("moe" if arch.experts else "dense")
-            forward += arch.mtp_layers * (block.forward_s + product + loss)
-            backward += arch.mtp_layers * (block.backward_s + 2 * product + loss)
-            parameters += arch.mtp_layers * block.parameters
-            experts += arch.mtp_layers * block.expert_parameters
-            kept += arch.mtp_layers * block.kept_bytes
+        exchange = float(self.fabric.inside_s(self._residual_bytes, self.tp))
+        tables = (0 if arch.tied_embeddings else 1) + (0 if first or not (arch.tied_embeddings or mtp) else 1)
+        parameters: float = tables * self.vocabulary * width + arch.projection_parameters + arch.final_norm_parameters
+        parameters += self.vocabulary if arch.head_bias else 0
+        forward, backward, experts = product + loss + exchange, 2 * product + loss + exchange, 0.0
+        kept = 2 * self._residual_bytes / self._shared
+        if mtp:
+            block = self.layer(arch.layer_kinds()[-1])
+            module = arch.mtp_module_parameters(tp=self.tp, ep=self.ep, expert_tp=self.tp)
+            join = rates.gemm_s(self.tokens, arch.hidden_size / self.tp, 2 * arch.hidden_size)
+            forward += mtp * (block.forward_s + join + product + loss)
+            backward += mtp * (block.backward_s + 2 * join + 2 * product + loss)
+            parameters += mtp * module.dense
+            experts += mtp * module.experts
+            kept += mtp * block.kept_bytes
         return EndCost(
             forward_s=forward,
             backward_s=backward,
             parameters=parameters,
             expert_parameters=experts,
             kept_bytes=kept,
-            transient_bytes=logits,
+            transient_bytes=(1 + mtp) * logits,
         )
+
+
+def mean_span(architecture: ArchitectureSpec, length: int) -> float:
+    """Keys that a query of a causal sequence meets, on average over queries and layers."""
+    full = architecture.full_attention_share
+    window = min(architecture.sliding_window or length, length)
+    return full * length / 2 + (1 - full) * (window - window * window / (2 * length))
 
 
 def model_flops_per_token(architecture: ArchitectureSpec, sequence_length: int) -> float:
@@ -268,14 +293,6 @@ def model_flops_per_token(architecture: ArchitectureSpec, sequence_length: int) 
     (Llama-3-8B at 8,192 tokens: 51.5 GFLOP).
     """
     arch = architecture
-    if arch.mla is not None:
-        width = arch.mla.qk_nope_head_dim + arch.mla.qk_rope_head_dim + arch.mla.v_head_dim
-    else:
-        width = 2 * arch.head_width
-    full = arch.full_attention_share
-    span = full * sequence_length / 2
-    if arch.sliding_window:
-        window = min(arch.sliding_window, sequence_length)
-        span += (1 - full) * (window - window * window / (2 * sequence_length))
-    scores = 2 * arch.layers * arch.attention_heads * width * span
+    width = arch.head_width + arch.value_width
+    scores = 2 * arch.layers * arch.attention_heads * width * mean_span(arch, sequence_length)
     return 3 * (2 * arch.active_matrix_parameters + scores)

@@ -39,8 +39,3 @@ def state_bytes(training: TrainingSpec, stack: StackSpec, zero: int, shards: int
     if zero >= 3:
         weights /= shards
     return StateBytes(weights=weights, gradients=gradients, optimizer=optimizer)
-
-
-def in_flight(depth: int, num_microbatches: int) -> int:
-    """Micro-batches whose activations a 1F1B stage holds at once, `depth` stages from the end (the last is 1)."""
-    return min(depth, num_microbatches)

@@ -180,7 +180,8 @@ class StageCosts:
         gathered = 0.0
         if self.degrees.zero == 3:
             block = max(cost.parameters + cost.expert_parameters for cost in self.layers.values())
-            gathered = 2 * block * self.work.rates.element_bytes
+            largest = sorted([block, block, *(end.parameters + end.expert_parameters for end in ends)])[-2:]
+            gathered = sum(largest) * self.work.rates.element_bytes
         return sum(end.transient_bytes for end in ends) + self.stack.workspace_bytes + gathered
 
     def memory(
@@ -247,5 +248,5 @@ class StageCosts:
         """Gradient bytes of the shared table that first and last stage exchange per replica, summed over ranks."""
         if not self.architecture.tied_embeddings:
             return 0.0
-        width = self.architecture.embedding_size or self.architecture.hidden_size
-        return self.architecture.vocab_size * width * float(self.stack.gradient_bytes)
+        rows = self.work.vocabulary * self.degrees.tp
+        return rows * self.architecture.embedding_width * float(self.stack.gradient_bytes)

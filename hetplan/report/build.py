@@ -99,6 +99,7 @@ def search_record(result: SearchResult, inputs: Inputs, run: RunRecord) -> Resul
                 max_stages_per_group=limits.max_stages_per_group,
                 max_tp=limits.max_tp,
                 max_microbatch_size=limits.max_microbatch_size,
+                max_microbatches=limits.max_microbatches,
                 configurations=result.candidates,
             ),
             certified_by=CertificateRecord(

@@ -82,6 +82,7 @@ class PlanSpaceRecord(Spec):
     max_stages_per_group: Count = Field(description="most stages on one group")
     max_tp: Count = Field(description="largest tensor parallel degree")
     max_microbatch_size: Count = Field(description="most sequences per micro-batch")
+    max_microbatches: Count = Field(description="most micro-batches per step")
     group_orders: Literal["contiguous"] = Field("contiguous", description="a group's stages are neighbours")
     configurations: Count = Field(description="combinations of degrees and stage counts in the space")
 

@@ -48,47 +48,41 @@ class Program:
         table = np.zeros((4, self.size), dtype=np.int64)
         for level in self.levels:
             table[:, level.operation] = (level.previous, level.dependency, level.delay, level.duration)
-        return tuple(row.tolist() for row in table)  # type: ignore[return-value]
+        previous, dependency, delay, duration = (row.tolist() for row in table)
+        return previous, dependency, delay, duration
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def compile_schedule(name: str, stages: int, num_microbatches: int) -> Program:
     """Levels of a schedule. Operation F(j, i) has index 2 m j + i, B(j, i) has 2 m j + m + i; 2 m p is "nothing"."""
     p, m = stages, num_microbatches
-    nothing = 2 * m * p
-    orders = [schedule(name).order(p, j, m) for j in range(p)]
-
-    def index(stage: int, kind: str, i: int) -> int:
-        return 2 * m * stage + (m if kind == "B" else 0) + i
-
-    level_of = np.full(nothing + 1, -1, dtype=np.int64)
-    level_of[nothing] = 0
-    rows: list[list[tuple[int, int, int, int, int]]] = []
-    at = [0] * p
-    waiting = True
-    while waiting:
-        waiting = False
-        for j in range(p):
-            # Run each stage as far as its dependencies allow, then let the others catch up.
-            while at[j] < 2 * m:
-                kind, i = orders[j][at[j]]
-                if kind == "F":
-                    dependency, delay = (index(j - 1, "F", i), j - 1) if j else (nothing, p - 1)
-                else:
-                    dependency, delay = (index(j + 1, "B", i), j) if j < p - 1 else (index(j, "F", i), p - 1)
-                if level_of[dependency] < 0:
-                    break
-                previous = index(j, *orders[j][at[j] - 1]) if at[j] else nothing
-                level = int(max(level_of[previous], level_of[dependency])) + 1
-                operation = index(j, kind, i)
-                level_of[operation] = level
-                while len(rows) < level:
-                    rows.append([])
-                rows[level - 1].append((operation, previous, dependency, delay, j + (p if kind == "B" else 0)))
-                at[j] += 1
-                waiting = True
-    levels = tuple(Level(*(np.ascontiguousarray(column) for column in np.array(row, dtype=np.int64).T)) for row in rows)
-    return Program(levels=levels, size=nothing + 1, last=np.array([index(j, *orders[j][-1]) for j in range(p)]))
+    nothing, plan = 2 * m * p, schedule(name)
+    stage = np.arange(p)[:, None]
+    order = plan.order(p, m) + 2 * m * stage
+    previous = np.empty(nothing, dtype=np.int64)
+    previous[order[:, 1:]] = order[:, :-1]
+    previous[order[:, 0]] = nothing
+    forward = 2 * m * stage + np.arange(m)
+    backward = forward + m
+    dependency = np.empty(nothing, dtype=np.int64)
+    dependency[forward[0]] = nothing
+    dependency[forward[1:]] = forward[:-1]
+    dependency[backward[:-1]] = backward[1:]
+    dependency[backward[-1]] = forward[-1]
+    # The hop that a dependency crosses; p - 1 stands for none.
+    delay = np.empty(nothing, dtype=np.int64)
+    delay[forward] = np.concatenate([[p - 1], np.arange(p - 1)])[:, None]
+    delay[backward] = stage
+    duration = np.empty(nothing, dtype=np.int64)
+    duration[forward] = stage
+    duration[backward] = stage + p
+    level = plan.level(p, m).ravel()
+    by_level = np.argsort(level, kind="stable")
+    cuts = np.flatnonzero(np.diff(level[by_level])) + 1
+    levels = tuple(
+        Level(part, previous[part], dependency[part], delay[part], duration[part]) for part in np.split(by_level, cuts)
+    )
+    return Program(levels=levels, size=nothing + 1, last=order[:, -1].copy())
 
 
 def stage_ends(name: str, forward_s: Floats, backward_s: Floats, hop_s: Floats, num_microbatches: int) -> Floats:
@@ -97,6 +91,8 @@ def stage_ends(name: str, forward_s: Floats, backward_s: Floats, hop_s: Floats, 
     `forward_s` and `backward_s` are seconds per micro-batch, shape (K, p); `hop_s` one-way seconds from each
     stage to the next, shape (K, p-1).
     """
+    if forward_s.shape[1] == 1:
+        return num_microbatches * (forward_s + backward_s)
     program, end = _ends(name, forward_s, backward_s, hop_s, num_microbatches)
     return end[program.last].T
 

@@ -19,6 +19,7 @@ class Limits:
     max_stages_per_group: int = 32
     max_tp: int = 8
     max_microbatch_size: int = 8
+    max_microbatches: int = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ def batch_choices(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> 
     while size <= limits.max_microbatch_size:
         if batch % size == 0:
             for dp in divisors(batch // size):
-                if dp <= most:
+                if dp <= most and batch // size // dp <= limits.max_microbatches:
                     yield dp, size, batch // size // dp
         size *= 2
 

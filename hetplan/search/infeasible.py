@@ -1,0 +1,190 @@
+"""Why no plan fits, and the smallest single changes with which one would, each found by searching again."""
+
+from collections.abc import Callable
+
+from hetplan.plan import Plan
+from hetplan.predict import Setting
+from hetplan.search.fitting import closest_fit, first_fit, least_single_stage, memory_of, missing_bytes, plan_of
+from hetplan.search.result import Fix, Infeasible, Limits
+from hetplan.specs.accelerator import AcceleratorSpec
+from hetplan.specs.catalog import all_accelerators
+from hetplan.specs.cluster import GroupSpec
+
+GIB = 2**30
+MOST_NODES = 1_000_000
+Attempt = Callable[[Setting], tuple[float, Plan] | None]
+"""Search again: (seconds per iteration, plan), or None where nothing is found."""
+
+
+def fits(setting: Setting, limits: Limits) -> bool:
+    """Whether any plan of the uniform space fits."""
+    groups = tuple(range(len(setting.cluster.groups)))
+    alone = least_single_stage(setting, limits, groups)
+    return (alone is not None and alone[0] <= 0) or first_fit(setting, limits, groups) is not None
+
+
+def explain(setting: Setting, limits: Limits, attempt: Attempt) -> Infeasible:
+    """What binds, by how much, and the nearest things that would fit."""
+    groups = tuple(range(len(setting.cluster.groups)))
+    found = []
+    pipeline = closest_fit(setting, limits, groups)
+    if pipeline is not None:
+        found.append(plan_of(setting, pipeline))
+    alone = least_single_stage(setting, limits, groups)
+    if alone is not None:
+        found.append(alone[1])
+    if not found:
+        return Infeasible(
+            binding="divisibility",
+            message="no degrees divide the model and the batch on these accelerators",
+            shortfall_bytes=0.0,
+            group=None,
+            stage=None,
+            closest=None,
+            memory=None,
+            usable_bytes=None,
+            nearest="a global batch and head counts with small divisors",
+            fixes=(),
+        )
+    closest = min(found, key=lambda plan: missing_bytes(setting, plan))
+    uses = memory_of(setting, closest)
+    worst = max(range(len(uses)), key=lambda i: uses[i][0].total_bytes - uses[i][1])
+    memory, usable = uses[worst]
+    shortfall = memory.total_bytes - usable
+    fixes = _fixes(setting, limits, attempt)
+    group = closest.stages[worst].group
+    return Infeasible(
+        binding="memory",
+        message=f"memory: the closest plan lacks {shortfall / GIB:.1f} GiB per accelerator on group {group}",
+        shortfall_bytes=shortfall,
+        group=group,
+        stage=worst,
+        closest=closest,
+        memory=memory,
+        usable_bytes=usable,
+        nearest=f"{fixes[0].change}: {fixes[0].before} to {fixes[0].after}" if fixes else "none within reach",
+        fixes=tuple(fixes),
+    )
+
+
+def _with_group(setting: Setting, index: int, group: GroupSpec) -> Setting:
+    groups = list(setting.cluster.groups)
+    groups[index] = group
+    cluster = setting.cluster.model_copy(update={"groups": tuple(groups)})
+    return Setting(cluster=cluster, model=setting.model, training=setting.training, stack=setting.stack)
+
+
+def _with_layers(setting: Setting, layers: int) -> Setting:
+    architecture = setting.model.architecture.model_copy(update={"layers": layers})
+    model = setting.model.model_copy(update={"architecture": architecture})
+    return Setting(cluster=setting.cluster, model=model, training=setting.training, stack=setting.stack)
+
+
+def _least(low: int, high: int, works: Callable[[int], bool]) -> int | None:
+    """The least number above `low` that works, where all above it do too: doubling, then bisection."""
+    step = max(1, low)
+    top = low
+    while top < high:
+        top = min(high, top + step)
+        step *= 2
+        if works(top):
+            bottom = low
+            while top - bottom > 1:
+                middle = (top + bottom) // 2
+                if works(middle):
+                    top = middle
+                else:
+                    bottom = middle
+            return top
+        low = top
+    return None
+
+
+def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
+    """Single changes that fit, the smallest first."""
+    found: list[tuple[float, Fix]] = []
+
+    def keep(size: float, changed: Setting, change: str, before: str, after: str) -> None:
+        result = attempt(changed)
+        if result is not None:
+            time_s, plan = result
+            fix = Fix(change=change, before=before, after=after, iteration_time_s=time_s, plan=_words(plan))
+            found.append((size, fix))
+
+    for i, group in enumerate(setting.cluster.groups):
+        if group.nodes == 1 and group.inter_node is None and group.nvlink_domain is None:
+            # More nodes need a network that the file does not give.
+            per_node = _least(
+                group.accelerators_per_node,
+                1024,
+                lambda n, i=i, group=group: fits(  # type: ignore[misc]
+                    _with_group(setting, i, group.model_copy(update={"accelerators_per_node": n})), limits
+                ),
+            )
+            if per_node is not None:
+                changed = group.model_copy(update={"accelerators_per_node": per_node})
+                before, after = str(group.accelerators_per_node), str(per_node)
+                change = f"more accelerators in {group.name}"
+                keep(per_node / group.accelerators_per_node, _with_group(setting, i, changed), change, before, after)
+        else:
+            nodes = _least(
+                group.nodes,
+                MOST_NODES,
+                lambda n, i=i, group=group: fits(  # type: ignore[misc]
+                    _with_group(setting, i, group.model_copy(update={"nodes": n, "hosts": ()})), limits
+                ),
+            )
+            if nodes is not None:
+                changed = group.model_copy(update={"nodes": nodes, "hosts": ()})
+                before, after = str(group.nodes), str(nodes)
+                change = f"more nodes of {group.name}"
+                keep(nodes / group.nodes, _with_group(setting, i, changed), change, before, after)
+        larger = _larger(setting, limits, i, group)
+        if larger is not None:
+            changed = group.model_copy(update={"accelerator": larger, "usable_memory_bytes": None})
+            before, after = (f"{s.memory_size_bytes / 1e9:.0f} GB" for s in (group.accelerator, larger))
+            change = f"{larger.name} in place of {group.accelerator.name}"
+            size = larger.memory_size_bytes / group.accelerator.memory_size_bytes
+            keep(size, _with_group(setting, i, changed), change, before, after)
+    layers = _most_layers(setting, limits)
+    if layers:
+        total = setting.model.architecture.layers
+        keep(total / layers, _with_layers(setting, layers), "fewer layers", str(total), str(layers))
+    found.sort(key=lambda entry: entry[0])
+    return [fix for _, fix in found]
+
+
+def _larger(setting: Setting, limits: Limits, index: int, group: GroupSpec) -> AcceleratorSpec | None:
+    """The catalogue's smallest accelerator of the same maker with which a plan fits."""
+    sheet = group.accelerator
+    bigger = [
+        other
+        for other in all_accelerators()
+        if other.vendor == sheet.vendor
+        and other.supports(setting.training.precision)
+        and other.memory_size_bytes > sheet.memory_size_bytes
+    ]
+    for other in sorted(bigger, key=lambda other: (other.memory_size_bytes, other.name)):
+        changed = group.model_copy(update={"accelerator": other, "usable_memory_bytes": None})
+        if fits(_with_group(setting, index, changed), limits):
+            return other
+    return None
+
+
+def _most_layers(setting: Setting, limits: Limits) -> int:
+    """The most blocks with which a plan fits; 0 where none does."""
+    arch = setting.model.architecture
+    low, high = arch.dense_layers, arch.layers
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(_with_layers(setting, middle), limits):
+            low = middle
+        else:
+            high = middle
+    return low if low > arch.dense_layers else 0
+
+
+def _words(plan: Plan) -> str:
+    degrees = sorted({f"tp{stage.tp}" for stage in plan.stages})
+    stages = len(plan.stages)
+    return f"{'|'.join(degrees)} dp{plan.stages[0].dp}, {stages} stage{'s' if stages > 1 else ''}"

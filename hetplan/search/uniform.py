@@ -1,0 +1,370 @@
+"""The search: best first over roots and ranges of the bottleneck, certified by the exact recurrence.
+
+1. Every root gets a bound from arithmetic, then from its combinations of options; the queue always takes the
+   least bound.
+2. A root's ordered structures that could beat the target are bounded in numpy and queued by their number of
+   stages. Without a plan yet, the target is a guess above the root's bound.
+3. The integer program bounds all plans of a root with so many stages and a bottleneck in a range, and proposes
+   a structure; dynamic programs and local moves turn it into a plan, timed by the recurrence.
+4. Where the program leaves plans open, the ordered structures are taken one by one: all splits whose bound is
+   below the target are timed by the recurrence.
+The search ends when no open bound is below (1 - gap) x the best time. What is left open sets the bound.
+"""
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import numpy as np
+
+from hetplan.plan import Plan
+from hetplan.predict import Setting, predict_in
+from hetplan.search.chain import ROUNDING, Floats, Ints
+from hetplan.search.fitting import first_fit, plan_of
+from hetplan.search.options import Progress, SearchOptions
+from hetplan.search.program import solve
+from hetplan.search.result import StoppedBy
+from hetplan.search.roots import RootSpace, Structure
+from hetplan.search.single import single_stage_plans
+from hetplan.search.space import pipeline_roots
+from hetplan.search.structures import Capacities, Structures
+
+SPLITS_AT_ONCE = 300_000
+"""Partial splits of one chain held at once; a chain with more keeps its bound and stays open."""
+STRUCTURES_AT_ONCE = 2_000_000
+"""Ordered structures of one root listed at once; a root with more keeps its bound."""
+RANGES = 3
+"""How often the worst range of the bottleneck is halved before structures are taken one by one."""
+GUESSES = (1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0)
+"""Targets over a root's bound that are tried while there is no plan."""
+PROBES = 4
+"""Structures of a root that are timed as soon as they are listed: early plans make the target tight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A timed plan of the search."""
+
+    time_s: float
+    plan: Plan
+
+
+@dataclass(order=True, slots=True)
+class _Node:
+    """Plans of a root with a lower bound: all of them, or its ordered structures with `stages` stages."""
+
+    bound_s: float
+    order: int
+    root: int = field(compare=False)
+    opened: bool = field(compare=False, default=False)
+    stages: int = field(compare=False, default=0)
+    rows: Structures | None = field(compare=False, default=None)
+    solved: bool = field(compare=False, default=False)
+    """Whether the program has bounded them."""
+
+
+class _Stop(Exception):
+    """A limit was reached."""
+
+    def __init__(self, by: StoppedBy) -> None:
+        self.by = by
+
+
+class UniformSearch:
+    """One search over the uniform space on some groups of the cluster."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        groups: tuple[int, ...],
+        search_options: SearchOptions,
+        *,
+        deadline: float,
+        observe: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.setting = setting
+        self.groups = groups
+        self.options = search_options
+        self.deadline = deadline
+        self.observe = observe
+        self.started = time.monotonic()
+        self.counters: dict[str, int] = {}
+        self.found: dict[tuple[object, ...], Found] = {}
+        self.best_s = float("inf")
+        self.closed_s = float("inf")
+        self.roots = [
+            RootSpace(setting=setting, limits=search_options.limits, groups=groups, root=root, counters=self.counters)
+            for root in pipeline_roots(setting, search_options.limits, groups)
+        ]
+        self.capacities: dict[int, Capacities] = {}
+        self.solved: set[int] = set()
+        self.probed = False
+        self.tried: set[tuple[int, Structure]] = set()
+        self.queue: list[_Node] = []
+        self.numbers = count()
+
+    # -- incumbents
+
+    @property
+    def target_s(self) -> float:
+        """Plans at or above this time need not be looked at."""
+        return self.best_s * (1 - self.options.gap)
+
+    def add(self, key: tuple[object, ...], time_s: float, plan: Plan) -> None:
+        """Keep a plan if it is the best of its configuration."""
+        if key not in self.found or time_s < self.found[key].time_s:
+            self.found[key] = Found(time_s=time_s, plan=plan)
+            self.best_s = min(self.best_s, time_s)
+
+    def add_split(self, root: int, structure: Structure, split: Ints, time_s: float) -> None:
+        """Keep a split of a structure."""
+        key = (self.roots[root].root, tuple((self.roots[root].options[o].name, self.roots[root].options[o].tp, n) for o, n in structure))
+        if key not in self.found or time_s < self.found[key].time_s:
+            self.add(key, time_s, self.roots[root].plan(structure, split))
+
+    def adopt(self, other: "UniformSearch") -> None:
+        """Take over the plans of a search over some of the groups."""
+        for key, entry in other.found.items():
+            self.add(key, entry.time_s, entry.plan)
+
+    def ranked(self) -> list[Found]:
+        """Distinct configurations, best first."""
+        return sorted(self.found.values(), key=lambda entry: (entry.time_s, entry.plan.model_dump_json()))
+
+    # -- the search
+
+    def run(self) -> StoppedBy:
+        """Search until the gap is closed or a limit is reached."""
+        try:
+            for key, time_s, plan in single_stage_plans(self.setting, self.options.limits, self.groups):
+                self.add(key, time_s, plan)
+            fit = first_fit(self.setting, self.options.limits, self.groups)
+            if fit is not None:
+                plan = plan_of(self.setting, fit)
+                self.add(("fit",), predict_in(self.setting, plan).iteration_time_s, plan)
+            elif not self.found:
+                return "gap"
+            for i in range(len(self.roots)):
+                self._push(_Node(self._arithmetic_bound(i), 0, i))
+            while self.queue:
+                node = self.queue[0]
+                if node.bound_s >= self.target_s and node.bound_s < float("inf"):
+                    break
+                self._check()
+                heapq.heappop(self.queue)
+                if node.bound_s < float("inf"):
+                    self._expand(node)
+            return "gap"
+        except _Stop as stop:
+            return stop.by
+        except KeyboardInterrupt:
+            return "interrupt"
+
+    @property
+    def bound_s(self) -> float:
+        """No plan of the space is faster than this."""
+        waiting = [node.bound_s for node in self.queue]
+        return min([self.best_s, self.closed_s, *waiting])
+
+    def _check(self) -> None:
+        limit = self.options.node_limit
+        if limit is not None and self.counters.get("nodes", 0) >= limit:
+            raise _Stop("nodes")
+        now = time.monotonic()
+        if now > self.deadline:
+            raise _Stop("time")
+        if self.observe is not None:
+            best = self.best_s if np.isfinite(self.best_s) else None
+            bound = self.queue[0].bound_s if self.queue else self.bound_s
+            self.observe(
+                Progress(
+                    best_s=best,
+                    bound_s=bound,
+                    nodes=self.counters.get("nodes", 0),
+                    open_nodes=len(self.queue),
+                    elapsed_s=now - self.started,
+                )
+            )
+
+    def _push(self, node: _Node) -> None:
+        if node.bound_s >= self.target_s:
+            self.closed_s = min(self.closed_s, node.bound_s)
+            return
+        node.order = next(self.numbers)
+        heapq.heappush(self.queue, node)
+
+    def _arithmetic_bound(self, root: int) -> float:
+        """m L over the blocks per second of all stages at once; no stage can be busy for longer than T."""
+        space = self.roots[root]
+        rate: dict[int, float] = {}
+        for option in space.options:
+            block = min(cost.forward_s + cost.backward_s for cost in option.costs.layers.values())
+            rate[option.group] = max(rate.get(option.group, 0.0), option.max_stages / block)
+        if not rate or sum(option.max_stages for option in space.options) < 2:
+            return float("inf")
+        work = space.root.num_microbatches * self.setting.model.architecture.layers
+        return work / sum(rate.values()) + self.setting.stack.step_fixed_s
+
+    def _expand(self, node: _Node) -> None:
+        self.counters["nodes"] = self.counters.get("nodes", 0) + 1
+        if not node.opened:
+            space = self.roots[node.root]
+            bound = float(self._capacity(node.root).bounds(2, space.max_stages, self.target_s).min(initial=np.inf))
+            if not np.isfinite(bound):
+                self.counters["memory"] = self.counters.get("memory", 0) + space.count()
+            self._push(replace(node, bound_s=max(node.bound_s, bound), opened=True))
+        elif node.rows is None:
+            self._list(node)
+        elif node.solved:
+            self._certify(node.root, node.rows)
+        else:
+            # Bounds of all ranges come before the splits of any: the programs also propose better plans.
+            self._push(replace(node, bound_s=self._solve(node, node.rows), solved=True))
+
+    def _capacity(self, root: int) -> Capacities:
+        if root not in self.capacities:
+            self.capacities[root] = Capacities(self.roots[root])
+        return self.capacities[root]
+
+    def _list(self, node: _Node) -> None:
+        """Queue the ordered structures of a root by number of stages."""
+        if not self.probed:
+            self.probed = True
+            self._probe(node)
+        found = self._capacity(node.root).structures(self.target_s, STRUCTURES_AT_ONCE, self._check)
+        if found is None:
+            # Too many to list: take the bound as it is.
+            self.closed_s = min(self.closed_s, node.bound_s)
+            return
+        for row in range(min(PROBES, len(found.bound_s))):
+            self._time(node.root, found.structure(row))
+        for stages in np.unique(found.stages):
+            rows = found.rows(np.flatnonzero(found.stages == stages))
+            self._push(_Node(float(rows.bound_s[0]), 0, node.root, True, int(stages), rows))
+
+    def _probe(self, node: _Node) -> None:
+        """Time the best structures of a root and of the next few in the queue, under guessed targets.
+
+        The first good plan: without one most structures are open. A target just above a root's bound leaves few.
+        """
+        nearby = [node, *(entry for entry in sorted(self.queue)[: 4 * PROBES])]
+        for entry in nearby:
+            capacity, stages = self._capacity(entry.root), self.roots[entry.root].max_stages
+            bound = max(entry.bound_s, float(capacity.bounds(2, stages, self.target_s).min(initial=np.inf)))
+            for slack in GUESSES if bound < self.target_s else ():
+                self._check()
+                found = capacity.structures(min(self.target_s, bound * slack), STRUCTURES_AT_ONCE, self._check)
+                for row in range(min(PROBES, 0 if found is None else len(found.bound_s))):
+                    self._time(entry.root, found.structure(row))  # type: ignore[union-attr]
+                if found is None or len(found.bound_s):
+                    break
+
+    def _solve(self, node: _Node, rows: Structures) -> float:
+        """Bound the plans of a root with so many stages by programs over ranges of the bottleneck, halving the worst."""
+        capacity = self._capacity(node.root)
+        kept = sorted({int(o) for o in rows.options.ravel() if o >= 0})
+        low = float(rows.bottleneck_s.min())
+        high = self.target_s - capacity.fixed - capacity.after - capacity.layers * min(capacity.per_block)
+        open_structures = {rows.structure(row) for row in range(len(rows.bound_s))}
+        ranges = [self._program(node, kept, open_structures, low, high)]
+        for _ in range(RANGES):
+            bound, low, high = heapq.heappop(ranges)
+            if bound >= self.target_s or (high - low) <= 0.5 * self.options.gap * bound:
+                heapq.heappush(ranges, (bound, low, high))
+                break
+            middle = (low + high) / 2
+            for part in ((low, middle), (middle, high)):
+                heapq.heappush(ranges, self._program(node, kept, open_structures, *part))
+        return max(node.bound_s, ranges[0][0])
+
+    def _program(
+        self, node: _Node, kept: list[int], open_structures: set[Structure], low: float, high: float
+    ) -> tuple[float, float, float]:
+        """Solve the program of a bottleneck range and time its proposal: (bound, low, high)."""
+        space = self.roots[node.root]
+        outcome = solve(
+            [space.program_options[o] for o in kept],
+            layers=self.setting.model.architecture.layers,
+            stages=node.stages,
+            cap_c=high,
+            cross_hop_s=space.least_cross_hop,
+            solver=self.options.solver,
+            seed=self.options.seed,
+            time_limit_s=max(0.1, min(10.0, self.deadline - time.monotonic())),
+            relative_gap=min(1e-4, self.options.gap / 10),
+        )
+        self.solved.add(node.root)
+        self.counters["programs"] = self.counters.get("programs", 0) + 1
+        if outcome.answer == "failed":
+            self.counters["failures"] = self.counters.get("failures", 0) + 1
+        if outcome.stages is not None:
+            proposed = tuple((o, n) for o, n in zip(kept, outcome.stages, strict=True) if n)
+            for order in space.orders(proposed):
+                if order in open_structures:
+                    self._time(node.root, order)
+        return low + outcome.bound_s + self.setting.stack.step_fixed_s, low, high
+
+    def _time(self, root: int, structure: Structure) -> None:
+        """Find a good split of an ordered structure."""
+        if (root, structure) in self.tried:
+            return
+        self.tried.add((root, structure))
+        result = self.roots[root].chain(structure).heuristic()
+        if result is not None:
+            self.add_split(root, structure, *result)
+
+    def _certify(self, root: int, rows: Structures) -> None:
+        """Close ordered structures: time every split whose bound is below the target."""
+        for row in range(len(rows.bound_s)):
+            if rows.bound_s[row] >= self.target_s:
+                break
+            self._check()
+            structure = rows.structure(row)
+            chain = self.roots[root].chain(structure)
+            if chain.excluded(self.target_s):
+                continue
+            self._time(root, structure)
+            splits = chain.splits_below(self.target_s, SPLITS_AT_ONCE)
+            if splits is None:
+                self.closed_s = min(self.closed_s, float(rows.bound_s[row]))
+            else:
+                self._time_all(root, structure, *splits)
+        self.closed_s = min(self.closed_s, self.target_s)
+
+    def _time_all(self, root: int, structure: Structure, splits: Ints, bounds: Floats) -> None:
+        """Time splits in the order of their bounds; the longest path of the first of each batch raises all bounds."""
+        chain = self.roots[root].chain(structure)
+        stage = np.arange(chain.stages)
+        size = 8
+        while True:
+            open_rows = bounds < self.target_s * (1 - ROUNDING)
+            splits, bounds = splits[open_rows], bounds[open_rows]
+            if not len(splits):
+                return
+            self._check()
+            order = np.argsort(bounds, kind="stable")
+            batch, rest = order[:size], order[size:]
+            times = chain.simulate(splits[batch])
+            best = int(np.argmin(times))
+            if np.isfinite(times[best]):
+                self.add_split(root, structure, splits[batch][best], float(times[best]))
+            weight = chain.weigh(chain.path(splits[batch[0]]))
+            splits, bounds = splits[rest], bounds[rest]
+            bounds = np.maximum(bounds, weight[stage, splits].sum(axis=1) + chain.fixed_s)
+            size = min(256, 2 * size)
+
+    def explore(self, roots: int) -> None:
+        """Time the best structure of some more roots, so that the ranking shows alternatives."""
+        order = sorted(range(len(self.roots)), key=lambda i: (self._arithmetic_bound(i), i))
+        for root in order[:roots]:
+            if root in self.solved or time.monotonic() > self.deadline or not self.roots[root].options:
+                continue
+            capacity = self._capacity(root)
+            bound = float(capacity.bounds(2, self.roots[root].max_stages, float("inf")).min(initial=float("inf")))
+            for slack in (1.05, 1.2, 1.6) if np.isfinite(bound) else ():
+                found = capacity.structures(bound * slack, STRUCTURES_AT_ONCE)
+                if found is not None and len(found.bound_s):
+                    self._time(root, found.structure(0))
+                    break
