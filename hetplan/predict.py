@@ -9,6 +9,7 @@ Source of the form: each stage synchronises its gradients as soon as its own bac
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -78,14 +79,17 @@ class Setting:
         return a.inner_hop_s(position)
 
     def tied_sync_s(self, first: StageCosts, first_group: str, last: StageCosts, last_group: str) -> float:
-        """All-reduce of the shared table's gradient between the first and the last stage."""
+        """All-reduce of the shared table's gradient between the first and the last stage.
+
+        Two ranks that halve, add and gather send the whole once, both ways at the same time.
+        """
         size = first.tied_bytes()
         if not size:
             return 0.0
         a, b = (replace(costs.side(), size=size) for costs in (first, last))
         if first_group != last_group:
-            return 2 * self.bridges[first_group, last_group].hop_s(a, b)
-        return 2 * first.fabric.hop_s(size, a.width, a.replicas, crosses=first.fabric.domains > 1)
+            return self.bridges[first_group, last_group].hop_s(a, b)
+        return first.fabric.hop_s(size, a.width, a.replicas, crosses=first.fabric.domains > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +142,7 @@ def plan_mistakes(plan: Plan, cluster: ClusterSpec, model: ModelSpec, training: 
             message = f"uses {used} accelerators of group {group.name}, which has {group.accelerators}"
             found.append(("stages", message, ""))
     runs = [s.group for i, s in enumerate(plan.stages) if i == 0 or plan.stages[i - 1].group != s.group]
-    for a, b in zip(runs, runs[1:], strict=False):
+    for a, b in pairwise(runs):
         if a in names and b in names and all(set(link.between) != {a, b} for link in cluster.links):
             found.append(("stages", f"neighbouring stages on {a} and {b}, which have no link", ""))
     return [Mistake(kind="plan", key=key, message=what, hint=hint) for key, what, hint in found]
@@ -220,7 +224,7 @@ def hops(setting: Setting, plan: Plan) -> list[float]:
 
 def _hops(setting: Setting, stages: list[_Timed]) -> list[float]:
     found, position = [], 0
-    for a, b in zip(stages, stages[1:], strict=False):
+    for a, b in pairwise(stages):
         found.append(setting.hop_s(a.costs, a.group.name, b.costs, b.group.name, position))
         position = position + 1 if a.group is b.group else 0
     return found
@@ -237,7 +241,9 @@ def _bindings(stages: list[_Timed], links: list[float], plan: Plan) -> list[Bind
         grown = s.stage.layers + 1
         start = max(0, stop - grown)
         flying = order.in_flight(len(stages), i, plan.num_microbatches)
-        more = s.costs.memory(start, start + grown, 0, grown, s.ends, flying).total_bytes if start + grown <= stop else 0.0
+        more = 0.0
+        if start + grown <= stop:
+            more = s.costs.memory(start, start + grown, 0, grown, s.ends, flying).total_bytes
         if s.microbatch_s >= 0.99 * slowest:
             found.append("link" if near and max(near) > s.microbatch_s else "compute")
         elif start + grown <= stop and more > s.group.usable_bytes:
@@ -332,13 +338,12 @@ def predict_in(setting: Setting, plan: Plan, single_types: tuple[SingleType, ...
         )
     tight = [str(i) for i, stage in enumerate(predicted) if stage.verdict == "tight"]
     if tight:
-        warnings.append(
-            f"stage {', '.join(tight)} leaves under {TIGHT:.0%} of its memory free; fragmentation alone often takes as much"
-        )
+        which = f"stages {', '.join(tight)} leave" if len(tight) > 1 else f"stage {tight[0]} leaves"
+        warnings.append(f"{which} under {TIGHT:.0%} of memory free; fragmentation alone often takes as much")
     return _summary(setting, plan, total, breakdown, slowest, tuple(predicted), warnings, single_types)
 
 
-def _summary(
+def _summary(  # noqa: PLR0917 - the parts of one prediction
     setting: Setting,
     plan: Plan,
     total: float,

@@ -21,11 +21,7 @@ class MemoryUse:
     def total_bytes(self) -> float:
         """All terms."""
         return (
-            self.weights_bytes
-            + self.gradients_bytes
-            + self.optimizer_bytes
-            + self.activations_bytes
-            + self.other_bytes
+            self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes + self.other_bytes
         )
 
 

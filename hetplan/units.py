@@ -49,6 +49,10 @@ EXAMPLES = {
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d].*?)?\s*")
 
 
+LONGEST = 100
+"""Characters of a written quantity at most."""
+
+
 class UnitError(ValueError):
     """A quantity that cannot be read; `hint` says what to write instead."""
 
@@ -67,7 +71,7 @@ def parse(text: object, dimension: Dimension) -> float:
     example = EXAMPLES[dimension]
     if not isinstance(text, str):
         raise UnitError("needs a number and a unit", f"write for example {example}")
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
         raise UnitError(f'"{text}" is not a number and a unit', f"write for example {example}")
     number, unit = match.group(1), match.group(2)
@@ -86,7 +90,7 @@ def _explain(number: str, unit: str, dimension: Dimension) -> tuple[str, str]:
     if dimension is Dimension.BYTES_PER_S and bits is not None:
         p = bits.group(1)
         return f'"{unit}" is not a unit: bits or bytes?', f"write {number} {p}bit/s or {number} {p}B/s"
-    for other, units in UNITS.items():
+    for units in UNITS.values():
         if unit in units:
             return f'"{unit}" is a unit of another kind', f"write for example {EXAMPLES[dimension]}"
     lower = {u.lower(): u for u in UNITS[dimension]}

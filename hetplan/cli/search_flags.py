@@ -5,15 +5,15 @@ from typing import Any, get_args
 
 from hetplan.cli.kinds import Choice, Number, Whole
 from hetplan.cli.options import Declared, Flag
+from hetplan.plan import Schedule
 from hetplan.report.records import ObjectiveRecord, PlanSpaceRecord
-from hetplan.schedule.schedules import SCHEDULES
 from hetplan.search.options import SearchOptions, SolverName
 from hetplan.search.result import Limits
 
 SPACE = "Plan space"
 OBJECTIVES = get_args(ObjectiveRecord.model_fields["name"].annotation)
 SPACES = get_args(PlanSpaceRecord.model_fields["name"].annotation)
-SCHEDULE_NAMES = tuple(schedule.name for schedule in SCHEDULES)
+SCHEDULE_NAMES = get_args(Schedule.model_fields["name"].annotation)
 _OPTIONS, _LIMITS = SearchOptions(), Limits()
 _STAGES = Whole(least=1, most=10_000)
 

@@ -123,7 +123,7 @@ class StageCosts:
 
     def ends(self, *, first: bool, last: bool) -> tuple[EndCost, ...]:
         """What an end stage holds and does besides its blocks."""
-        ends = (self.embedding,) if first else ()
+        ends: tuple[EndCost, ...] = (self.embedding,) if first else ()
         if last:
             ends += (self.lone_head if first else self.head,)
         return ends
@@ -203,6 +203,7 @@ class StageCosts:
 
         ZeRO-0 all-reduces gradients; ZeRO-1 reduce-scatters them and all-gathers the new weights; ZeRO-2
         reduce-scatters after every micro-batch; ZeRO-3 also gathers the weights twice per micro-batch.
+        Source: Rajbhandari et al. 2020 (ZeRO), section 7.
         """
         degrees, fabric = self.degrees, self.fabric
         element = self.work.rates.element_bytes
@@ -211,13 +212,12 @@ class StageCosts:
         def exchange(parameters: Any, width: int, replicas: int) -> Any:
             reduce = fabric.replicas_s(parameters * wire, width, replicas)
             gather = fabric.replicas_s(parameters * (wire if degrees.zero == 0 else element), width, replicas)
-            exposed = self.stack.gradient_sync_exposed
+            after, during = self.stack.gradient_sync_exposed, self.stack.weight_gather_exposed
             if degrees.zero <= 1:
-                return (reduce + gather) * exposed
-            time = self.num_microbatches * reduce * exposed
+                return (reduce + gather) * after
             if degrees.zero == 2:
-                return time + gather * exposed
-            return time + 2 * self.num_microbatches * gather * self.stack.weight_gather_exposed
+                return self.num_microbatches * reduce * during + gather * after
+            return self.num_microbatches * (reduce + 2 * gather) * during
 
         ranks = degrees.dp * degrees.cp
         time = exchange(dense, degrees.tp, ranks)

@@ -4,7 +4,7 @@ With F, B, t = F + B per micro-batch, hops x, X their sum, m micro-batches, and 
 that stage j does ahead of the first backward:
 
     round trip (every stage j)   sum_i t_i + 2 X + (m - 1) t_j - w_j min(F_j, B_j)
-    window (every j <= k)        n = w_j - w_k + 1, q = floor((m - 1 - w_k) / n), i = w_k + q n, X' = sum of hops j..k-1:
+    window (every j <= k)        n = w_j - w_k + 1, q = floor((m - 1 - w_k) / n), i = w_k + q n, X' = hops j..k-1:
                                  sum_{a<j} (F_a + x_a) + w_k F_j + q (sum_{j..k} t + 2 X') + sum_{j..k} F + X'
                                  + (m - i + w_k) B_k + (m - 1 - i) F_k + sum_{a<k} (B_a + x_a)
 
@@ -22,7 +22,8 @@ from hetplan.schedule.simulator import Floats
 def warmups(stages: int, num_microbatches: int) -> Floats:
     """w_j of every stage, shape (p,)."""
     depth = stages - np.arange(stages)
-    return np.minimum(depth, num_microbatches).astype(np.float64) - 1
+    ahead: Floats = np.minimum(depth, num_microbatches).astype(np.float64) - 1
+    return ahead
 
 
 def round_trip(forward_s: Floats, backward_s: Floats, hop_s: Floats, num_microbatches: int) -> Floats:

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 NOTHING = -1e300
 """Below every time, and still finite when infinity is added."""
-MIXTURES = 10
+MIXTURES = 16
 """Steps that mix paths for one range."""
 FUNCTIONALS = 6
 """Mixtures that prune the enumeration of splits."""
@@ -32,7 +32,7 @@ ROUNDING = 1e-12
 
 
 def tied(forward_s: Floats, backward_s: Floats, ahead: Floats, num_microbatches: int) -> Floats:
-    """c = (m - 1) t - w min(F, B), what a stage adds to the round-trip bound; infinite where B is."""
+    """What a stage adds to the round-trip bound, c = (m - 1) t - w min(F, B); infinite where B is."""
     possible = np.isfinite(backward_s)
     back = np.where(possible, backward_s, 0.0)
     value = (num_microbatches - 1) * (forward_s + back) - ahead * np.minimum(forward_s, back)
@@ -57,12 +57,12 @@ class Chain:
 
     @property
     def stages(self) -> int:
-        """p"""
+        """Stages of the pipeline, p."""
         return int(self.forward_s.shape[0])
 
     @property
     def layers(self) -> int:
-        """L"""
+        """Blocks of the model, L."""
         return int(self.forward_s.shape[1]) - 1
 
     @cached_property
@@ -269,25 +269,28 @@ class Chain:
         self.pool.promote(found[0][1])
         return [(weight, sums) for _, _, weight, sums in found[:FUNCTIONALS]]
 
-    def splits_below(self, target_s: float, limit: int) -> tuple[Ints, Floats] | None:
-        """All splits whose bound is below `target_s` with their bounds, least first; None if more than `limit` are open."""
-        found, bounds = [], []
+    def splits_below(self, target_s: float, limit: int) -> tuple[Ints, Floats, float]:
+        """All splits whose bound is below `target_s`, with their bounds.
+
+        Ranges of the bottleneck with more than `limit` partial splits are left out: the third value is a lower
+        bound on what they hold, infinite where nothing was left out.
+        """
+        found, left_out = [np.zeros((0, self.stages), dtype=np.int32)], float("inf")
         for part in self.open_ranges(target_s):
             functionals = self.functionals(part, target_s)
             if functionals is None:
                 continue
             splits = self._splits_in(part, target_s, functionals, limit)
             if splits is None:
-                return None
-            if len(splits):
+                rest = part.suffixes
+                known = [float(sums[0, self.layers]) for _, sums in functionals]
+                bound = max(*known, float(rest.end_s[0, self.layers]), part.low_s + rest.first_s)
+                left_out = min(left_out, bound + self.fixed_s)
+            else:
                 found.append(splits)
-                bounds.append(self.bound(splits))
-        if not found:
-            return np.zeros((0, self.stages), dtype=np.int64), np.zeros(0)
-        whole, bound = np.concatenate(found), np.concatenate(bounds)
-        order = np.argsort(bound, kind="stable")
-        order = order[bound[order] < target_s * (1 - ROUNDING)]
-        return whole[order], bound[order]
+        whole = np.concatenate(found)
+        bounds = self.bound(whole) if len(whole) else np.zeros(0)
+        return whole, bounds, left_out
 
     def _splits_in(
         self, part: Range, target_s: float, functionals: list[tuple[Floats, Floats]], limit: int
@@ -299,7 +302,7 @@ class Chain:
         """
         rest, size = part.suffixes, self.layers + 1
         keep = target_s * (1 - ROUNDING) - self.fixed_s
-        prefix = np.zeros((1, 0), dtype=np.int64)
+        prefix = np.zeros((1, 0), dtype=np.int32)
         used, ahead, worst = np.zeros(1, dtype=np.int64), np.zeros(1), np.full(1, -np.inf)
         first = np.zeros(1)
         sums = np.zeros((len(functionals), 1))
@@ -324,11 +327,12 @@ class Chain:
             row, column = np.nonzero((grown < size) & (bound < keep))
             if len(row) > limit:
                 return None
-            prefix = np.concatenate([prefix[row], choices[column][:, None]], axis=1)
+            prefix = np.concatenate([prefix[row], choices[column][:, None].astype(np.int32)], axis=1)
             used, ahead, first = grown[row, column], later[row, column], whole[row, column]
             open_s, tied_s, worst = opened[row, column], closed[row, column], tied[row, column]
             sums = np.array([sums[f][row] + weight[j, choices][column] for f, (weight, _) in enumerate(functionals)])
-        return prefix[(worst > part.low_s) | (part.low_s <= self.suffixes.bottleneck_s[0, self.layers])]
+        inside: Ints = prefix[(worst > part.low_s) | (part.low_s <= self.suffixes.bottleneck_s[0, self.layers])]
+        return inside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A structure that holds the model if every accelerator had `missing_bytes` more; options from the last stage up."""
+    """A structure that holds the model if accelerators had `missing_bytes` more; options from the last stage up."""
 
     missing_bytes: float
     root: Root

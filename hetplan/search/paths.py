@@ -19,14 +19,13 @@ import numpy as np
 
 from hetplan.schedule.simulator import CriticalPath, Floats, Ints
 
-
 KEPT = 6
 """Paths kept per shape."""
 
 
 @dataclass(slots=True)
 class PathPool:
-    """Paths and mixtures for p stages and m micro-batches, shared by all chains of that shape, the useful ones first."""
+    """Paths and mixtures for p stages and m micro-batches, shared by all chains of that shape, useful ones first."""
 
     paths: list[CriticalPath] = field(default_factory=list)
 

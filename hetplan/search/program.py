@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -135,9 +136,7 @@ def lower_hull(values: Floats) -> tuple[int, float, list[tuple[int, float]]]:
                 break
             hull.pop()
         hull.append(int(index))
-    segments = [
-        (b - a, float((values[b] - values[a]) / (b - a))) for a, b in zip(hull, hull[1:], strict=False)
-    ]
+    segments = [(b - a, float((values[b] - values[a]) / (b - a))) for a, b in pairwise(hull)]
     return hull[0], float(values[hull[0]]), segments
 
 

@@ -45,7 +45,7 @@ def single_stage_plans(
                         dp=dp,
                         microbatch_size=size,
                         recompute=Recompute(none=layers - selective - full, selective=selective, full=full),
-                        zero=zero,  # type: ignore[arg-type]
+                        zero=zero,
                     )
                     plan = Plan(
                         global_batch_size=setting.training.global_batch_size,

@@ -60,7 +60,7 @@ def replica_slots(setting: Setting, group: int, tp: int) -> int:
 
 
 def batch_choices(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """(dp, micro-batch size, micro-batches) with dp x size x micro-batches = global batch, micro-batch sizes 1, 2, 4, ..."""
+    """(dp, micro-batch size, micro-batches) whose product is the global batch; micro-batch sizes 1, 2, 4, ..."""
     batch = setting.training.global_batch_size
     most = max((replica_slots(setting, g, tp) for g in groups for tp in tensor_degrees(setting, g, limits)), default=0)
     size = 1
@@ -92,9 +92,7 @@ def options(setting: Setting, root: Root, limits: Limits, groups: tuple[int, ...
         for tp in tensor_degrees(setting, group, limits):
             stages = min(limits.max_stages_per_group, replica_slots(setting, group, tp) // root.dp)
             if stages:
-                degrees = Degrees(
-                    tp=tp, dp=root.dp, microbatch_size=root.microbatch_size, zero=root.zero
-                )
+                degrees = Degrees(tp=tp, dp=root.dp, microbatch_size=root.microbatch_size, zero=root.zero)
                 costs = setting.costs(name, degrees, True, root.num_microbatches)
                 found.append(Option(group=group, name=name, tp=tp, max_stages=stages, costs=costs))
     return found

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 
 from hetplan.search.chain import Floats, Ints
 from hetplan.search.roots import RootSpace, Structure
-
 
 GRID = 48
 """Bottlenecks at which the curve of a root is evaluated."""
@@ -48,11 +47,11 @@ class Capacities:
             default=0.0,
         )
         index = np.arange(self.layers + 1)
-        self.first_extra = [
-            float((entry.first_t[0] - index * self.per_block[o]).min()) for o, entry in enumerate(entries)
-        ]
+        # An option that fits nowhere takes no part in any combination; its pace is infinite.
+        paces = [pace if np.isfinite(pace) else 0.0 for pace in self.per_block]
+        self.first_extra = [float((entry.first_t[0] - index * paces[o]).min()) for o, entry in enumerate(entries)]
         """Per option, least seconds of the first stage beyond its blocks, with what follows its last backward."""
-        self.last_extra = [float((entry.last_t - index * self.per_block[o]).min()) for o, entry in enumerate(entries)]
+        self.last_extra = [float((entry.last_t - index * paces[o]).min()) for o, entry in enumerate(entries)]
         self.fixed = space.setting.stack.step_fixed_s
 
     def cap(self, option: int, bottleneck: float, stages: int) -> int:
@@ -66,7 +65,9 @@ class Capacities:
         for o, entry in enumerate(self.space.options):
             by_group.setdefault(entry.group, [-1]).append(o)
         found = np.array(list(product(*by_group.values())), dtype=np.int64)
-        return found[(found >= 0).any(axis=1)]
+        dead = [o for o, pace in enumerate(self.per_block) if not np.isfinite(pace)]
+        used: Ints = found[(found >= 0).any(axis=1) & ~np.isin(found, dead).any(axis=1)]
+        return used
 
     def _held(self, combinations: Ints, bottlenecks: Floats, stages: int) -> tuple[Floats, Floats, Floats]:
         """Blocks that combinations can hold in at most so many stages; per group caps and stage counts.
@@ -162,9 +163,7 @@ class Capacities:
                 held[o, :, k + 1] = held[o, :, k] + np.where(caps >= 1, caps, -1e9)
         return held
 
-    def structures(
-        self, target: float, limit: int, check: Callable[[], None] = lambda: None
-    ) -> Structures | None:
+    def structures(self, target: float, limit: int, check: Callable[[], None] = lambda: None) -> Structures | None:
         """Ordered structures that could hold a plan below the target, least bound first; None if too many.
 
         `check` is called now and then and may raise to end the search.
@@ -172,6 +171,8 @@ class Capacities:
         alive = self.bounds(2, self.space.max_stages, target) < target
         least = self.least_bottleneck(self.space.max_stages)
         top = target - self.fixed - self.after - self.layers * min(self.per_block)
+        if not np.isfinite(target):
+            return None
         if not alive.any() or top <= least:
             return Structures.empty(len(self.space.groups))
         grid = least * (1 - 1e-12) + (top - least) * np.linspace(0.0, 1.0, GRID + 1) ** 2
@@ -221,13 +222,14 @@ class Capacities:
             fill = self._fill(room, used)
             keep = np.isfinite(fill)
             counts, fill = counts[keep], fill[keep]
-        return counts
+        possible_counts: Ints = counts
+        return possible_counts
 
     def _ordered(self, order: tuple[int, ...], counts: Ints, target: float, grid: Floats, held: Floats) -> Structures:
         """Structures of one order of options, the last of the pipeline first, whose bound is below the target."""
         space = self.space
         inner = [np.concatenate([[0.0], np.cumsum(space.inner_hops(o, space.options[o].max_stages))]) for o in order]
-        cross = sum(space.cross_hop(b, a) for a, b in zip(order, order[1:], strict=False))
+        cross = sum(space.cross_hop(b, a) for a, b in pairwise(order))
         base = self.fixed + self.first_extra[order[-1]] + self.last_extra[order[0]] + 2 * cross
 
         def blocks(cells: Ints, counts: Ints) -> Floats:
@@ -243,12 +245,12 @@ class Capacities:
         fill = np.full(len(counts), self.layers * min(self.per_block[o] for o in order))
         limits = np.full(counts.shape, float(self.layers))
         for _ in range(4):
-            hops = base + 2 * sum(inner[i][counts[:, i] - 1] for i in range(len(order)))
+            hops = base + 2 * np.sum([inner[i][counts[:, i] - 1] for i in range(len(order))], axis=0)
             cells = np.searchsorted(grid, target - hops - fill, side="left")
             possible = (cells > 0) & (cells <= GRID)
             counts, cells, hops, limits = counts[possible], cells[possible], hops[possible], limits[possible]
             room = np.minimum(blocks(cells, counts), limits)
-            limits = np.minimum(room, self._ended(order, counts, room, target - hops))
+            limits = np.minimum(room, self._ended(order, counts, room, target))
             fill = self._fill(limits, order)
             keep = np.isfinite(fill) & (limits >= counts).all(axis=1)
             counts, fill, hops, limits = counts[keep], fill[keep], hops[keep], limits[keep]
@@ -264,7 +266,6 @@ class Capacities:
         options = np.broadcast_to(np.array(order), (int(keep.sum()), len(order)))
         return Structures.padded(options, counts[keep], bound[keep], bottleneck[keep], len(self.space.groups))
 
-
     @cached_property
     def _slopes(self) -> list[tuple[float, Floats]]:
         """Per option, least forward seconds per block, and per depth least (c + A) per block."""
@@ -272,26 +273,31 @@ class Capacities:
         found = []
         for o, entry in enumerate(self.space.program_options):
             tables = [self.space.table(o, place) for place in ("middle", "first", "last")]
-            forward = min(float((np.where(np.isfinite(t.backward_s[0]), t.forward_s, np.inf) / count)[1:].min()) for t in tables)
+            forwards = [np.where(np.isfinite(t.backward_s[0]), t.forward_s, np.inf) / count for t in tables]
+            forward = min(float(values[1:].min()) for values in forwards)
             middle, first, last = (table.after_s for table in tables)
             both = np.minimum(entry.middle_c + middle, entry.first_c + first)
             both[0] = entry.last_c + last
             found.append((forward, np.minimum.accumulate((both / count)[:, 1:].min(axis=1))))
         return found
 
-    def _ended(self, order: tuple[int, ...], counts: Ints, room: Floats, budget: Floats) -> Floats:
+    def _ended(self, order: tuple[int, ...], counts: Ints, room: Floats, target: float) -> Floats:
         """Most blocks of each group so that its own stages can end by the target, shape (N, groups).
 
-        For each stage j: T >= sum_{i<j} F_i + sum_{i>=j} t_i + c_j + A_j + hops. With n blocks costing at least
-        f n, tau n and sigma n (for F, t and c + A), the convex combination of a group's S rows with weights
-        falling by 1 + (tau - f) / sigma from stage to stage gives every block of the group the same weight:
+        For each stage j: T >= sum_{i<j} (F_i + x_i) + sum_{i>=j} t_i + 2 X_{>=j} + c_j + A_j. With n blocks costing
+        at least f n, tau n and sigma n (for F, t and c + A), the convex combination of a group's S rows with
+        weights falling by 1 + (tau - f) / sigma from stage to stage gives every block the same weight:
 
             T >= sum_{groups above} f H + sum_{groups below} tau H + (tau + kappa) H_g
             kappa = (tau - f) / ((1 + (tau - f) / sigma)^S - 1)
 
         The other groups hold at least what is left when the rest is full, and the remainder at the least pace.
         """
+        space = self.space
         depth = np.cumsum(counts, axis=1)
+        inner = [np.concatenate([[0.0], np.cumsum(space.inner_hops(o, space.options[o].max_stages))]) for o in order]
+        inside = np.stack([inner[i][counts[:, i] - 1] for i in range(len(order))], axis=1)
+        cross = [space.cross_hop(b, a) for a, b in pairwise(order)]
         spare = room.sum(axis=1, keepdims=True) - room
         least = np.maximum(self.layers - spare, counts)
         found = np.empty(room.shape)
@@ -300,15 +306,18 @@ class Capacities:
             pace = self.per_block[o]
             sigma = np.maximum(sigma_by_depth[depth[:, i] - 1], 1e-12)
             gain = pace - forward
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", divide="ignore"):
                 kappa = gain / np.expm1(counts[:, i] * np.log1p(gain / sigma))
             # Groups are listed from the last of the pipeline: those before i lie below it.
             others = [(k, self.per_block[p] if k < i else self._slopes[p][0]) for k, p in enumerate(order) if k != i]
-            slowest = min((speed for _, speed in others), default=0.0)
+            swiftest = min((speed for _, speed in others), default=0.0)
             held = sum(least[:, k] for k, _ in others)
             spent = sum(least[:, k] * speed for k, speed in others)
-            free = budget - spent - (self.layers - held) * slowest
-            found[:, i] = np.where(pace + kappa > slowest, free / np.maximum(pace + kappa - slowest, 1e-15), np.inf)
+            # Hops of the groups below are crossed both ways, the group's own and those above at least once.
+            hops = 2 * (inside[:, :i].sum(axis=1) + sum(cross[:i])) + inside[:, i:].sum(axis=1) + sum(cross[i:])
+            budget = target - self.fixed - self.last_extra[order[0]] - hops
+            free = budget - spent - (self.layers - held) * swiftest
+            found[:, i] = np.where(pace + kappa > swiftest, free / np.maximum(pace + kappa - swiftest, 1e-15), np.inf)
         return np.maximum(np.floor(found * (1 + 1e-9)), 0.0)
 
 

@@ -20,9 +20,9 @@ from itertools import count
 import numpy as np
 
 from hetplan.plan import Plan
-from hetplan.predict import Setting, predict_in
+from hetplan.predict import Setting
 from hetplan.search.chain import ROUNDING, Floats, Ints
-from hetplan.search.fitting import first_fit, plan_of
+from hetplan.search.fitting import Fit, first_fit
 from hetplan.search.options import Progress, SearchOptions
 from hetplan.search.program import solve
 from hetplan.search.result import StoppedBy
@@ -31,7 +31,7 @@ from hetplan.search.single import single_stage_plans
 from hetplan.search.space import pipeline_roots
 from hetplan.search.structures import Capacities, Structures
 
-SPLITS_AT_ONCE = 300_000
+SPLITS_AT_ONCE = 1_000_000
 """Partial splits of one chain held at once; a chain with more keeps its bound and stays open."""
 STRUCTURES_AT_ONCE = 2_000_000
 """Ordered structures of one root listed at once; a root with more keeps its bound."""
@@ -65,7 +65,7 @@ class _Node:
     """Whether the program has bounded them."""
 
 
-class _Stop(Exception):
+class _Stop(Exception):  # noqa: N818 - not an error
     """A limit was reached."""
 
     def __init__(self, by: StoppedBy) -> None:
@@ -120,7 +120,8 @@ class UniformSearch:
 
     def add_split(self, root: int, structure: Structure, split: Ints, time_s: float) -> None:
         """Keep a split of a structure."""
-        key = (self.roots[root].root, tuple((self.roots[root].options[o].name, self.roots[root].options[o].tp, n) for o, n in structure))
+        space = self.roots[root]
+        key = (space.root, tuple((space.options[o].name, space.options[o].tp, n) for o, n in structure))
         if key not in self.found or time_s < self.found[key].time_s:
             self.add(key, time_s, self.roots[root].plan(structure, split))
 
@@ -142,8 +143,7 @@ class UniformSearch:
                 self.add(key, time_s, plan)
             fit = first_fit(self.setting, self.options.limits, self.groups)
             if fit is not None:
-                plan = plan_of(self.setting, fit)
-                self.add(("fit",), predict_in(self.setting, plan).iteration_time_s, plan)
+                self._adopt_fit(fit)
             elif not self.found:
                 return "gap"
             for i in range(len(self.roots)):
@@ -188,6 +188,13 @@ class UniformSearch:
                 )
             )
 
+    def _adopt_fit(self, fit: Fit) -> None:
+        """Time the structure that is known to fit: a first plan, so that there is always a target."""
+        root = next(i for i, space in enumerate(self.roots) if space.root == fit.root)
+        numbers = {(entry.group, entry.tp): o for o, entry in enumerate(self.roots[root].options)}
+        upwards = zip(fit.options, fit.counts, strict=True)
+        self._time(root, tuple((numbers[option.group, option.tp], count) for option, count in upwards)[::-1])
+
     def _push(self, node: _Node) -> None:
         if node.bound_s >= self.target_s:
             self.closed_s = min(self.closed_s, node.bound_s)
@@ -196,7 +203,7 @@ class UniformSearch:
         heapq.heappush(self.queue, node)
 
     def _arithmetic_bound(self, root: int) -> float:
-        """m L over the blocks per second of all stages at once; no stage can be busy for longer than T."""
+        """Blocks of all micro-batches over the blocks per second of all stages: no stage is busy for longer than T."""
         space = self.roots[root]
         rate: dict[int, float] = {}
         for option in space.options:
@@ -256,13 +263,15 @@ class UniformSearch:
             for slack in GUESSES if bound < self.target_s else ():
                 self._check()
                 found = capacity.structures(min(self.target_s, bound * slack), STRUCTURES_AT_ONCE, self._check)
-                for row in range(min(PROBES, 0 if found is None else len(found.bound_s))):
-                    self._time(entry.root, found.structure(row))  # type: ignore[union-attr]
-                if found is None or len(found.bound_s):
+                if found is None:
+                    break
+                for row in range(min(PROBES, len(found.bound_s))):
+                    self._time(entry.root, found.structure(row))
+                if len(found.bound_s):
                     break
 
     def _solve(self, node: _Node, rows: Structures) -> float:
-        """Bound the plans of a root with so many stages by programs over ranges of the bottleneck, halving the worst."""
+        """Bound the plans of a root with so many stages by programs over ranges of C, halving the worst range."""
         capacity = self._capacity(node.root)
         kept = sorted({int(o) for o in rows.options.ravel() if o >= 0})
         low = float(rows.bottleneck_s.min())
@@ -326,11 +335,9 @@ class UniformSearch:
             if chain.excluded(self.target_s):
                 continue
             self._time(root, structure)
-            splits = chain.splits_below(self.target_s, SPLITS_AT_ONCE)
-            if splits is None:
-                self.closed_s = min(self.closed_s, float(rows.bound_s[row]))
-            else:
-                self._time_all(root, structure, *splits)
+            splits, bounds, left_out = chain.splits_below(self.target_s, SPLITS_AT_ONCE)
+            self.closed_s = min(self.closed_s, max(left_out, float(rows.bound_s[row])))
+            self._time_all(root, structure, splits, bounds)
         self.closed_s = min(self.closed_s, self.target_s)
 
     def _time_all(self, root: int, structure: Structure, splits: Ints, bounds: Floats) -> None:

@@ -44,7 +44,8 @@ def _reader(dimension: Dimension, *, zero: bool) -> Any:
         if not math.isfinite(number) or number > LARGEST:
             raise quantity_error("is too large", f"write for example {EXAMPLES[dimension]}")
         if number < 0 or (number == 0 and not zero):
-            raise quantity_error("must be at least 0" if zero else "must be above 0", f"for example {EXAMPLES[dimension]}")
+            least = "must be at least 0" if zero else "must be above 0"
+            raise quantity_error(least, f"for example {EXAMPLES[dimension]}")
         return number
 
     return BeforeValidator(read)

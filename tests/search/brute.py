@@ -319,7 +319,9 @@ def enumerate_plans(instance: Instance) -> Enumeration:
             blocks, rows = space.rows(job, chain)
             by_stages.setdefault(stages, []).append((chain, blocks, rows))
         for entries in by_stages.values():
-            forward, backward, hops, after = (np.concatenate(part) for part in zip(*(e[2] for e in entries), strict=True))
+            forward, backward, hops, after = (
+                np.concatenate(part) for part in zip(*(e[2] for e in entries), strict=True)
+            )
             ends = stage_ends("1f1b", forward, backward, hops, job.num_microbatches)
             time_s = (ends + after).max(axis=1) + instance.stack.step_fixed_s
             begin = 0

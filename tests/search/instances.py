@@ -90,9 +90,7 @@ def _stack(rng: random.Random) -> StackSpec:
     )
 
 
-def _cluster(
-    rng: random.Random, arch: ArchitectureSpec, training: TrainingSpec, stack: StackSpec
-) -> ClusterSpec:
+def _cluster(rng: random.Random, arch: ArchitectureSpec, training: TrainingSpec, stack: StackSpec) -> ClusterSpec:
     """One to three groups of two to eight accelerators, with links from fast to very slow."""
     count = rng.choice((1, 2, 2, 2, 3))
     tokens = training.sequence_length
