@@ -254,6 +254,18 @@ def test_every_figure_counts(knob: str) -> None:
     assert fast < slow
 
 
+def test_tied_table_is_exchanged_once() -> None:
+    """First and last stage add up the gradient of the shared table: its bytes over the link, on both of them alone."""
+    model, plan = some_plan("dense", tp=8, dp=1, pipeline=True)
+    untied = model.model_copy(update={"architecture": model.architecture.model_copy(update={"tied_embeddings": False})})
+    with_tie, without = (predict(two_groups(), m, plan, TRAINING) for m in (model, untied))
+    size = 51200 * 1024 * 4
+    seconds = 1e-5 + STACK.host_latency_s + size / (25e9 * STACK.network_share)
+    seconds += 2 * size / STACK.host_staging_bytes_per_s
+    extra = [a.gradient_sync_s - b.gradient_sync_s for a, b in zip(with_tie.stages, without.stages, strict=True)]
+    assert extra == pytest.approx([seconds, 0, seconds])
+
+
 def test_impossible_stages_are_illegal() -> None:
     """A stage that no software can run is marked, with the reason among the warnings."""
     model, plan = some_plan("dense", tp=1, dp=1)

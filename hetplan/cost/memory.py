@@ -2,7 +2,8 @@
 
 Bytes per parameter in 16-bit training with Adam: 2 weight + 4 gradient + 4 master weight + 8 moments = 18.
 ZeRO-1 spreads the last 12 over the data-parallel ranks, ZeRO-2 the gradients too, ZeRO-3 everything (and then
-gathers two blocks' weights at a time). Source: NVIDIA/Megatron-LM theoretical_memory_usage.py.
+gathers two blocks' weights at a time, or a block's and a larger table's).
+Source: NVIDIA/Megatron-LM theoretical_memory_usage.py.
 """
 
 from dataclasses import dataclass

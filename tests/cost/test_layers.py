@@ -128,6 +128,32 @@ def test_tensor_parallel_exchanges_by_hand() -> None:
         assert slower - fast == pytest.approx(exchange)
 
 
+def test_context_parallel_exchanges_by_hand() -> None:
+    """Keys and values of the whole sequence once forward, twice backward (with their gradients)."""
+    free = STACK.model_copy(update={"collective_root_s": 0.0, "collective_latency_s": 0.0})
+    half = free.model_copy(update={"link_share": free.link_share / 2})
+    arch = example("llama-3-8b").architecture
+    fast, slow = (stage_costs(arch, Degrees(tp=1, dp=1, cp=8), stack=s).layers["dense"] for s in (free, half))
+    keys = 2 * 2048 * 2 * 8 * 128 * 7 / 8 / (300e9 * free.link_share)
+    assert slow.forward_s - fast.forward_s == pytest.approx(keys)
+    assert slow.backward_s - fast.backward_s == pytest.approx(2 * keys)
+
+
+def test_embedding_and_head_by_hand() -> None:
+    """The head is a product with the padded table and ten bytes moved per logit; both ends exchange over tp."""
+    ideal = {"gemm_fixed_s": 0.0, "gemm_half_k": 0.0, "collective_root_s": 0.0, "collective_latency_s": 0.0}
+    stack = STACK.model_copy(update=ideal)
+    costs = stage_costs(GPT3, Degrees(tp=8, dp=1), stack=stack)
+    product = 2 * 2048 * 12288 * 51200 / 8 / (271.2e12 * stack.gemm_share)
+    loss = 2048 * 51200 / 8 * 10 / (2039e9 * stack.memory_share)
+    exchange = 2 * SBH * 7 / 8 / (300e9 * stack.link_share)
+    assert costs.head.forward_s == pytest.approx(product + loss + exchange)
+    assert costs.head.backward_s == pytest.approx(2 * product + loss + exchange)
+    assert costs.head.kept_bytes == 2 * 2 * SBH / 8
+    moved = 2 * 2 * SBH / (2039e9 * stack.memory_share)
+    assert costs.embedding.forward_s == pytest.approx(moved + exchange)
+
+
 def test_expert_parallel_exchanges_cross_nodes() -> None:
     """Experts over four nodes pay the network for their all-to-all; inside a node they do not."""
     arch = example("mixtral-8x7b").architecture

@@ -28,7 +28,7 @@ def random_instance(seed: int) -> Instance:
     """The problem of a seed: memory binds in many, in some nothing fits."""
     rng = random.Random(seed)
     training = TrainingSpec(
-        global_batch_size=rng.choice((4, 5, 6, 8, 8, 12, 16)),
+        global_batch_size=rng.choice((4, 6, 8, 8, 9, 12, 12, 16, 16)),
         sequence_length=rng.choice((512, 1024, 2048, 4096)),
         precision=rng.choice(("bf16", "bf16", "bf16", "fp16", "fp32")),
         optimizer=rng.choice(("adam", "adam", "sgd")),
@@ -37,10 +37,10 @@ def random_instance(seed: int) -> Instance:
     stack = _stack(rng)
     cluster = _cluster(rng, model.architecture, training, stack)
     limits = Limits(
-        max_stages=rng.choice((2, 3, 3, 4, 4)) if len(cluster.groups) < 3 else rng.choice((2, 3, 3, 3, 4)),
-        max_stages_per_group=rng.choice((1, 2, 2, 3)),
-        max_tp=rng.choice((1, 2, 4, 4)),
-        max_microbatch_size=rng.choice((1, 2, 2)),
+        max_stages=rng.choice((2, 3, 3, 4, 4)),
+        max_stages_per_group=rng.choice((1, 2, 3)),
+        max_tp=rng.choice((1, 2, 4, 4, 4)),
+        max_microbatch_size=rng.choice((1, 2, 2, 2)),
     )
     return Instance(cluster=cluster, model=model, training=training, stack=stack, limits=limits)
 
@@ -51,12 +51,12 @@ def _log_uniform(rng: random.Random, low: float, high: float) -> float:
 
 def _model(rng: random.Random) -> ModelSpec:
     """Three to six blocks; one in four is a mixture of experts, with leading dense blocks or every second block."""
-    layers, heads = rng.randint(3, 6), rng.choice((2, 4, 4, 6))
+    layers, heads = rng.choice((3, 4, 5, 6, 6)), rng.choice((2, 4, 4, 6, 8))
     width = rng.choice((64, 128))
     moe = rng.random() < 0.25
     every = 2 if moe and rng.random() < 0.4 else 1
     if every == 2:
-        layers = rng.choice((4, 6))
+        layers = rng.choice((4, 6, 6))
     architecture = ArchitectureSpec(
         layers=layers,
         hidden_size=heads * width,
@@ -92,7 +92,7 @@ def _stack(rng: random.Random) -> StackSpec:
 
 def _cluster(rng: random.Random, arch: ArchitectureSpec, training: TrainingSpec, stack: StackSpec) -> ClusterSpec:
     """One to three groups of two to eight accelerators, with links from fast to very slow."""
-    count = rng.choice((1, 2, 2, 2, 3))
+    count = rng.choice((1, 2, 2, 3, 3, 3))
     tokens = training.sequence_length
     state = 18.0 * arch.total_parameters
     activations = 34.0 * tokens * arch.hidden_size * arch.layers + stack.logits_bytes * tokens * arch.vocab_size
@@ -101,11 +101,11 @@ def _cluster(rng: random.Random, arch: ArchitectureSpec, training: TrainingSpec,
     for i in range(count):
         formats: tuple[Format, ...] = ("fp16", "fp32") if rng.random() < 0.07 else ("bf16", "fp16", "fp32")
         per_node = rng.choice((1, 2, 2, 3, 4, 4))
-        nodes = rng.randint(-(-2 // per_node), 8 // per_node)
+        nodes = max(rng.randint(-(-2 // per_node), 8 // per_node) for _ in range(2))
         domain = None
         if rng.random() < 0.2:
             domain = rng.choice([k for k in (1, 2, 3, 4, 6, 8) if k % per_node == 0 or per_node % k == 0])
-        memory = stack.workspace_bytes + (state + activations) * _log_uniform(rng, 0.12, 1.5)
+        memory = stack.workspace_bytes + (state + activations) * _log_uniform(rng, 0.15, 1.5)
         link = _log_uniform(rng, 1e10, 4e11)
         speed = speeds[i]
         sheet = AcceleratorSpec(
