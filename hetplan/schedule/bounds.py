@@ -22,8 +22,7 @@ from hetplan.schedule.simulator import Floats
 def warmups(stages: int, num_microbatches: int) -> Floats:
     """w_j of every stage, shape (p,)."""
     depth = stages - np.arange(stages)
-    ahead: Floats = np.minimum(depth, num_microbatches).astype(np.float64) - 1
-    return ahead
+    return np.asarray(np.minimum(depth, num_microbatches) - 1, dtype=np.float64)
 
 
 def round_trip(forward_s: Floats, backward_s: Floats, hop_s: Floats, num_microbatches: int) -> Floats:

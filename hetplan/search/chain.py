@@ -275,7 +275,7 @@ class Chain:
         Ranges of the bottleneck with more than `limit` partial splits are left out: the third value is a lower
         bound on what they hold, infinite where nothing was left out.
         """
-        found, left_out = [np.zeros((0, self.stages), dtype=np.int32)], float("inf")
+        found, bounds, left_out = [np.zeros((0, self.stages), dtype=np.int64)], [np.zeros(0)], float("inf")
         for part in self.open_ranges(target_s):
             functionals = self.functionals(part, target_s)
             if functionals is None:
@@ -287,15 +287,14 @@ class Chain:
                 bound = max(*known, float(rest.end_s[0, self.layers]), part.low_s + rest.first_s)
                 left_out = min(left_out, bound + self.fixed_s)
             else:
-                found.append(splits)
-        whole = np.concatenate(found)
-        bounds = self.bound(whole) if len(whole) else np.zeros(0)
-        return whole, bounds, left_out
+                found.append(splits[0])
+                bounds.append(splits[1])
+        return np.concatenate(found), np.concatenate(bounds), left_out
 
     def _splits_in(
         self, part: Range, target_s: float, functionals: list[tuple[Floats, Floats]], limit: int
-    ) -> Ints | None:
-        """Splits with the bottleneck in a range that a bound does not keep from the target.
+    ) -> tuple[Ints, Floats] | None:
+        """Splits with the bottleneck in a range, and their bounds, that a bound does not keep from the target.
 
         Stage by stage, a partial split is dropped when its bound reaches the target: through each stage so far
         with what the rest adds at least, through the rest after the forwards above it, and along mixtures of paths.
@@ -331,8 +330,8 @@ class Chain:
             used, ahead, first = grown[row, column], later[row, column], whole[row, column]
             open_s, tied_s, worst = opened[row, column], closed[row, column], tied[row, column]
             sums = np.array([sums[f][row] + weight[j, choices][column] for f, (weight, _) in enumerate(functionals)])
-        inside: Ints = prefix[(worst > part.low_s) | (part.low_s <= self.suffixes.bottleneck_s[0, self.layers])]
-        return inside
+        inside = (worst > part.low_s) | (part.low_s <= self.suffixes.bottleneck_s[0, self.layers])
+        return prefix[inside].astype(np.int64), bound[row, column][inside] + self.fixed_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

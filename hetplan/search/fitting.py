@@ -207,7 +207,7 @@ def closest_fit(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> Fi
 
 
 def plan_of(setting: Setting, fit: Fit) -> Plan:
-    """The plan of a fit with the recomputation that needs least memory: everything, or nothing if that fits."""
+    """The plan of a fit: every stage recomputes nothing, the attention core or everything, the first that fits."""
     stages = []
     total = sum(fit.counts)
     at = 0
@@ -218,8 +218,13 @@ def plan_of(setting: Setting, fit: Fit) -> Plan:
             place: Place = "last" if depth == 1 else "first" if depth == total else "middle"
             run, n = run_of(option.costs, place), fit.blocks[at]
             flying = min(depth, fit.root.num_microbatches)
-            memory = option.costs.memory(int(run.start[n]), int(run.stop[n]), 0, 0, run.ends, flying)
-            full = 0 if memory.total_bytes <= usable else n
+            ways = ((0, 0), (n, 0), (0, n))
+            needs = [
+                option.costs.memory(int(run.start[n]), int(run.stop[n]), selective, full, run.ends, flying).total_bytes
+                for selective, full in ways
+            ]
+            fitting = [way for way, need in zip(ways, needs, strict=True) if need <= usable]
+            selective, full = fitting[0] if fitting else ways[int(np.argmin(needs))]
             stages.append(
                 Stage(
                     group=option.name,
@@ -228,7 +233,7 @@ def plan_of(setting: Setting, fit: Fit) -> Plan:
                     tp=option.tp,
                     dp=fit.root.dp,
                     microbatch_size=1,
-                    recompute=Recompute(none=n - full, full=full),
+                    recompute=Recompute(none=n - selective - full, selective=selective, full=full),
                     zero=1 if fit.root.dp > 1 else 0,
                 )
             )

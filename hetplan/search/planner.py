@@ -73,7 +73,7 @@ def search(
             if stopped != "interrupt":
                 stopped = main.run()
             if stopped == "gap":
-                main.explore(2 * options.top)
+                main.explore(options.top)
     except KeyboardInterrupt:
         stopped = "interrupt"
     best, bound = main.best_s, main.bound_s
@@ -113,8 +113,7 @@ def _status(plans: tuple[RankedPlan, ...], gap: float, infeasible: Infeasible | 
         return "infeasible"
     if not plans:
         return "unknown"
-    # A search that closes the gap exactly lands on it to within rounding.
-    return "optimal" if gap <= OPTIMAL_GAP * (1 + 1e-9) else "feasible"
+    return "optimal" if gap <= OPTIMAL_GAP else "feasible"
 
 
 def _warnings(counters: dict[str, int]) -> tuple[str, ...]:

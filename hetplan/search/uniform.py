@@ -21,6 +21,7 @@ import numpy as np
 
 from hetplan.plan import Plan
 from hetplan.predict import Setting
+from hetplan.search.capacities import Capacities
 from hetplan.search.chain import ROUNDING, Floats, Ints
 from hetplan.search.fitting import Fit, first_fit
 from hetplan.search.options import Progress, SearchOptions
@@ -29,7 +30,7 @@ from hetplan.search.result import StoppedBy
 from hetplan.search.roots import RootSpace, Structure
 from hetplan.search.single import single_stage_plans
 from hetplan.search.space import pipeline_roots
-from hetplan.search.structures import Capacities, Structures
+from hetplan.search.structures import Structures, StructureSearch
 
 SPLITS_AT_ONCE = 1_000_000
 """Partial splits of one chain held at once; a chain with more keeps its bound and stays open."""
@@ -99,6 +100,7 @@ class UniformSearch:
             for root in pipeline_roots(setting, search_options.limits, groups)
         ]
         self.capacities: dict[int, Capacities] = {}
+        self.searches: dict[int, StructureSearch] = {}
         self.solved: set[int] = set()
         self.probed = False
         self.tried: set[tuple[int, Structure]] = set()
@@ -110,7 +112,8 @@ class UniformSearch:
     @property
     def target_s(self) -> float:
         """Plans at or above this time need not be looked at."""
-        return self.best_s * (1 - self.options.gap)
+        # A hair inside the gap that was asked for, so that rounding does not put the result outside it.
+        return self.best_s * (1 - self.options.gap * (1 - 1e-6))
 
     def add(self, key: tuple[object, ...], time_s: float, plan: Plan) -> None:
         """Keep a plan if it is the best of its configuration."""
@@ -235,12 +238,17 @@ class UniformSearch:
             self.capacities[root] = Capacities(self.roots[root])
         return self.capacities[root]
 
+    def _structures(self, root: int) -> StructureSearch:
+        if root not in self.searches:
+            self.searches[root] = StructureSearch(self._capacity(root))
+        return self.searches[root]
+
     def _list(self, node: _Node) -> None:
         """Queue the ordered structures of a root by number of stages."""
         if not self.probed:
             self.probed = True
             self._probe(node)
-        found = self._capacity(node.root).structures(self.target_s, STRUCTURES_AT_ONCE, self._check)
+        found = self._structures(node.root).below(self.target_s, STRUCTURES_AT_ONCE, self._check)
         if found is None:
             # Too many to list: take the bound as it is.
             self.closed_s = min(self.closed_s, node.bound_s)
@@ -262,7 +270,9 @@ class UniformSearch:
             bound = max(entry.bound_s, float(capacity.bounds(2, stages, self.target_s).min(initial=np.inf)))
             for slack in GUESSES if bound < self.target_s else ():
                 self._check()
-                found = capacity.structures(min(self.target_s, bound * slack), STRUCTURES_AT_ONCE, self._check)
+                found = self._structures(entry.root).below(
+                    min(self.target_s, bound * slack), STRUCTURES_AT_ONCE, self._check
+                )
                 if found is None:
                     break
                 for row in range(min(PROBES, len(found.bound_s))):
@@ -362,16 +372,16 @@ class UniformSearch:
             bounds = np.maximum(bounds, weight[stage, splits].sum(axis=1) + chain.fixed_s)
             size = min(256, 2 * size)
 
-    def explore(self, roots: int) -> None:
-        """Time the best structure of some more roots, so that the ranking shows alternatives."""
+    def explore(self, wanted: int) -> None:
+        """Time the best structure of more roots until so many plans are known: alternatives for the ranking."""
         order = sorted(range(len(self.roots)), key=lambda i: (self._arithmetic_bound(i), i))
-        for root in order[:roots]:
-            if root in self.solved or time.monotonic() > self.deadline or not self.roots[root].options:
+        for root in order:
+            if len(self.found) >= wanted or time.monotonic() > self.deadline:
+                return
+            if root in self.solved or not self.roots[root].options:
                 continue
-            capacity = self._capacity(root)
-            bound = float(capacity.bounds(2, self.roots[root].max_stages, float("inf")).min(initial=float("inf")))
-            for slack in (1.05, 1.2, 1.6) if np.isfinite(bound) else ():
-                found = capacity.structures(bound * slack, STRUCTURES_AT_ONCE)
-                if found is not None and len(found.bound_s):
-                    self._time(root, found.structure(0))
-                    break
+            stages = self.roots[root].max_stages
+            bound = float(self._capacity(root).bounds(2, stages, float("inf")).min(initial=float("inf")))
+            found = self._structures(root).below(bound * 1.1, STRUCTURES_AT_ONCE)
+            if found is not None and len(found.bound_s):
+                self._time(root, found.structure(0))

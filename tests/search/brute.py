@@ -280,11 +280,20 @@ class Enumeration:
         """Seconds of the fastest plan, infinite where none fits."""
         return min((float(entry.time_s.min()) for entry in self.timed.values() if len(entry.time_s)), default=np.inf)
 
+    def best(self) -> Plan:
+        """The fastest plan with the mixes that make it so."""
+        fitting = {key: entry for key, entry in self.timed.items() if len(entry.time_s)}
+        job, chain = min(fitting, key=lambda key: float(fitting[key].time_s.min()))
+        split = fitting[job, chain].splits[int(fitting[job, chain].time_s.argmin())]
+        mixes = self.space.mixes(job, chain, split)
+        return self.space.plan(job, chain, split, tuple(stage[0] for stage in mixes))
+
     def time_s(self, plan: Plan) -> float:
         """Enumerated seconds of a plan; KeyError where it is not one of those that fit."""
         first = plan.stages[0]
         job = Job(first.dp, first.microbatch_size, first.zero, plan.num_microbatches)
-        if any((s.dp, s.microbatch_size, s.zero, s.cp, s.ep) != (*first_of(job), 1, 1) for s in plan.stages):
+        shared = (job.dp, job.microbatch_size, job.zero, 1, 1)
+        if any((s.dp, s.microbatch_size, s.zero, s.cp, s.ep) != shared for s in plan.stages):
             raise KeyError("stages differ in what the job fixes")
         names = [group.name for group in self.space.groups]
         runs: list[tuple[int, int, int]] = []
@@ -294,16 +303,11 @@ class Enumeration:
                 runs[-1] = (*entry, runs[-1][2] + 1)
             else:
                 runs.append((*entry, 1))
-        entry_ = self.timed[job, tuple(runs)]
-        row = np.flatnonzero((entry_.splits == [stage.layers for stage in plan.stages]).all(axis=1))
+        listed = self.timed[job, tuple(runs)]
+        row = np.flatnonzero((listed.splits == [stage.layers for stage in plan.stages]).all(axis=1))
         if len(row) != 1:
-            raise KeyError("split")
-        return float(entry_.time_s[row[0]])
-
-
-def first_of(job: Job) -> tuple[int, int, int]:
-    """What each stage repeats of its job."""
-    return job.dp, job.microbatch_size, job.zero
+            raise KeyError("no such split fits")
+        return float(listed.time_s[row[0]])
 
 
 def enumerate_plans(instance: Instance) -> Enumeration:
@@ -331,20 +335,19 @@ def enumerate_plans(instance: Instance) -> Enumeration:
     return Enumeration(space=space, plans=plans, timed=timed)
 
 
-def best_by_predict(instance: Instance) -> tuple[float, int]:
-    """The best time over all combinations of mixes as `predict` sees them, and how many there were.
+def timed_by_predict(space: Space) -> Iterator[tuple[Job, Chain, Ints, float, int]]:
+    """Each split with its best time over all combinations of mixes, as `predict` alone sees them, and their number.
 
-    Nothing is left out by memory here: a plan counts if its prediction fits.
+    The time is infinite where no combination fits by its prediction.
     """
-    space = Space(instance)
-    best, plans = np.inf, 0
     for job in space.jobs():
         for chain in space.chains(job):
-            for split in splits(space.architecture, sum(n for _, _, n in chain)):
+            for split in splits(space.architecture, sum(stages for _, _, stages in chain)):
                 every = [[(s, f) for f in range(n + 1) for s in range(n - f + 1)] for n in split.tolist()]
+                best, plans = np.inf, 0
                 for mixes in product(*every):
                     prediction = predict_in(space.setting, space.plan(job, chain, split, mixes))
                     plans += 1
                     if prediction.fits:
                         best = min(best, prediction.iteration_time_s)
-    return best, plans
+                yield job, chain, split, best, plans

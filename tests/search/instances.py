@@ -28,7 +28,7 @@ def random_instance(seed: int) -> Instance:
     """The problem of a seed: memory binds in many, in some nothing fits."""
     rng = random.Random(seed)
     training = TrainingSpec(
-        global_batch_size=rng.choice((4, 6, 8, 8, 9, 12, 12, 16, 16)),
+        global_batch_size=rng.choice((4, 6, 8, 9, 12, 12, 16, 16, 16)),
         sequence_length=rng.choice((512, 1024, 2048, 4096)),
         precision=rng.choice(("bf16", "bf16", "bf16", "fp16", "fp32")),
         optimizer=rng.choice(("adam", "adam", "sgd")),
@@ -37,12 +37,30 @@ def random_instance(seed: int) -> Instance:
     stack = _stack(rng)
     cluster = _cluster(rng, model.architecture, training, stack)
     limits = Limits(
-        max_stages=rng.choice((2, 3, 3, 4, 4)),
-        max_stages_per_group=rng.choice((1, 2, 3)),
+        max_stages=rng.choice((2, 3, 4, 4)),
+        max_stages_per_group=rng.choice((1, 2, 3, 3)),
         max_tp=rng.choice((1, 2, 4, 4, 4)),
         max_microbatch_size=rng.choice((1, 2, 2, 2)),
     )
     return Instance(cluster=cluster, model=model, training=training, stack=stack, limits=limits)
+
+
+def tiny_instance(seed: int) -> Instance:
+    """A problem so small that all combinations of recomputation mixes can be listed; recomputation is needed."""
+    instance = random_instance(2000 + seed)
+    architecture = instance.model.architecture.model_copy(
+        update={"layers": 3, "dense_layers": seed % 2 if instance.model.architecture.experts else 0, "moe_every": 1}
+    )
+    groups = tuple(
+        group.model_copy(update={"usable_memory_bytes": group.usable_bytes * 0.7}) for group in instance.cluster.groups
+    )
+    return Instance(
+        cluster=instance.cluster.model_copy(update={"groups": groups}),
+        model=ModelSpec(name="tiny", architecture=architecture),
+        training=instance.training.model_copy(update={"global_batch_size": 4}),
+        stack=instance.stack,
+        limits=Limits(max_stages=2, max_stages_per_group=2, max_tp=2, max_microbatch_size=1),
+    )
 
 
 def _log_uniform(rng: random.Random, low: float, high: float) -> float:
@@ -92,7 +110,7 @@ def _stack(rng: random.Random) -> StackSpec:
 
 def _cluster(rng: random.Random, arch: ArchitectureSpec, training: TrainingSpec, stack: StackSpec) -> ClusterSpec:
     """One to three groups of two to eight accelerators, with links from fast to very slow."""
-    count = rng.choice((1, 2, 2, 3, 3, 3))
+    count = rng.choice((1, 2, 2, 3, 3, 3, 3))
     tokens = training.sequence_length
     state = 18.0 * arch.total_parameters
     activations = 34.0 * tokens * arch.hidden_size * arch.layers + stack.logits_bytes * tokens * arch.vocab_size
