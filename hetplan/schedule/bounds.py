@@ -31,7 +31,8 @@ def round_trip(forward_s: Floats, backward_s: Floats, hop_s: Floats, num_microba
     time = forward_s + backward_s
     base = time.sum(axis=1) + 2 * hop_s.sum(axis=1)
     ahead = warmups(stages, num_microbatches) * np.minimum(forward_s, backward_s)
-    return base[:, None] + (num_microbatches - 1) * time - ahead
+    bound: Floats = base[:, None] + (num_microbatches - 1) * time - ahead
+    return bound
 
 
 def window(forward_s: Floats, backward_s: Floats, hop_s: Floats, num_microbatches: int) -> Floats:

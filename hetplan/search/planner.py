@@ -77,6 +77,9 @@ def search(
     except KeyboardInterrupt:
         stopped = "interrupt"
     best, bound = main.best_s, main.bound_s
+    if not singles and np.isfinite(best) and len({group.accelerator.name for group in cluster.groups}) == 1:
+        tokens = training.global_batch_size * training.sequence_length
+        singles = (SingleType(accelerator=cluster.groups[0].accelerator.name, tokens_per_s=tokens / best),)
     gap = (best - bound) / best if np.isfinite(best) else 0.0
     ranked = tuple(
         RankedPlan(rank=i + 1, plan=entry.plan, prediction=predict_in(setting, entry.plan, singles))
@@ -159,7 +162,7 @@ def _single_types(
     for i, group in enumerate(setting.cluster.groups):
         types[group.accelerator.name] = (*types.get(group.accelerator.name, ()), i)
     if len(types) == 1:
-        # One type is the whole cluster: its own best is the result itself.
+        # One type is the whole cluster: its own best will be the result itself.
         return (), "gap"
     found = []
     for name, groups in types.items():

@@ -75,13 +75,14 @@ class Grid:
 @cache
 def grid(layers: int) -> Grid:
     """All stages and mixes of a model with so many blocks."""
-    rows, begins = [], []
+    rows: list[tuple[int, int, int, int]] = []
+    begins = []
     for start in range(layers):
         for n in range(1, layers - start + 1):
             begins.append(len(rows))
             rows += [(start, start + n, s, f) for f in range(n + 1) for s in range(n - f + 1)]
-    table = np.array(rows, dtype=np.int64)
-    return Grid(*table.T, np.array(begins))
+    start_of, stop, selective, full = np.array(rows, dtype=np.int64).T
+    return Grid(start_of, stop, selective, full, np.array(begins))
 
 
 @cache
@@ -126,10 +127,10 @@ class Space:
 
     def jobs(self) -> Iterator[Job]:
         """All jobs, ZeRO 2 and 3 too. ZeRO without replicas shards nothing and is no plan of its own."""
-        batch, size = self.instance.training.global_batch_size, 1
-        while size <= self.instance.limits.max_microbatch_size:
+        batch, size, limits = self.instance.training.global_batch_size, 1, self.instance.limits
+        while size <= limits.max_microbatch_size:
             for dp in range(1, batch + 1):
-                if batch % (dp * size) == 0:
+                if batch % (dp * size) == 0 and batch // (dp * size) <= limits.max_microbatches:
                     for zero in range(4 if dp > 1 else 1):
                         yield Job(dp, size, zero, batch // (dp * size))
             size *= 2
@@ -232,7 +233,7 @@ class Space:
                     held = costs.memory(start, stop, selective, full, ends, flying).total_bytes
                     if held <= self.groups[group].usable_bytes:
                         fitting.append((selective, full))
-            found.append(sorted(fitting, key=lambda mix: float(costs.recompute_s(stop, *mix))))  # noqa: B023
+            found.append(sorted(fitting, key=lambda mix: float(costs.recompute_s(stop, *mix))))
             start = stop
         return found
 

@@ -41,6 +41,7 @@ def random_instance(seed: int) -> Instance:
         max_stages_per_group=rng.choice((1, 2, 3, 3)),
         max_tp=rng.choice((1, 2, 4, 4, 4)),
         max_microbatch_size=rng.choice((1, 2, 2, 2)),
+        max_microbatches=rng.choice((2, 4, 4096, 4096, 4096, 4096, 4096, 4096)),
     )
     return Instance(cluster=cluster, model=model, training=training, stack=stack, limits=limits)
 
