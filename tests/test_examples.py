@@ -87,9 +87,7 @@ def test_prediction_of_a_found_plan_is_the_same(hethub: SearchResult) -> None:
     """`predict` times each plan of a result exactly as the search did."""
     inputs = load_inputs(ROOT / "clusters" / "hethub-768.yaml", ROOT / "models" / "llama-140b.yaml", {})
     for entry in hethub.plans:
-        again = predict(
-            inputs.cluster, inputs.model, entry.plan, inputs.training, single_types=hethub.single_types
-        )
+        again = predict(inputs.cluster, inputs.model, entry.plan, inputs.training, single_types=hethub.single_types)
         assert again == entry.prediction
 
 

@@ -38,7 +38,7 @@ def _types(cluster: ClusterSpec) -> dict[str, tuple[int, ...]]:
 
 
 SINGLE_TYPE_GAP = 0.01
-SINGLE_TYPE_SHARE = 0.3
+SINGLE_TYPE_SHARE = 0.2
 """Share of the time limit that plans of one type alone may take."""
 FIX_GAP = 0.05
 

@@ -94,7 +94,10 @@ class UniformSearch:
         self.counters: dict[str, int] = {}
         self.found: dict[tuple[object, ...], Found] = {}
         self.best_s = float("inf")
-        self.closed_s = float("inf")
+        self.open_s = float("inf")
+        """Least bound of what was left open for want of space."""
+        self.listed = False
+        self.current: _Node | None = None
         self.roots = [
             RootSpace(setting=setting, limits=search_options.limits, groups=groups, root=root, counters=self.counters)
             for root in pipeline_roots(setting, search_options.limits, groups)
@@ -151,14 +154,15 @@ class UniformSearch:
                 return "gap"
             for i in range(len(self.roots)):
                 self._push(_Node(self._arithmetic_bound(i), 0, i))
-            while self.queue:
-                node = self.queue[0]
-                if node.bound_s >= self.target_s and node.bound_s < float("inf"):
-                    break
+            self.listed = True
+            while self.queue and self.queue[0].bound_s < self.target_s:
+                if self.counters.get("nodes", 0) >= (self.options.node_limit or float("inf")):
+                    return "nodes"
                 self._check()
-                heapq.heappop(self.queue)
-                if node.bound_s < float("inf"):
-                    self._expand(node)
+                # Until it is done with, the node in hand counts as open: a limit may end the search inside it.
+                self.current = heapq.heappop(self.queue)
+                self._expand(self.current)
+                self.current = None
             return "gap"
         except _Stop as stop:
             return stop.by
@@ -167,20 +171,23 @@ class UniformSearch:
 
     @property
     def bound_s(self) -> float:
-        """No plan of the space is faster than this."""
-        waiting = [node.bound_s for node in self.queue]
-        return min([self.best_s, self.closed_s, *waiting])
+        """No plan of the space is faster than this.
+
+        Whatever was pruned had a bound at or above the target of its time, and targets only fall: so the target
+        bounds it, unless it is among what was left open.
+        """
+        if not self.listed:
+            return min([self.best_s, *(self._arithmetic_bound(i) for i in range(len(self.roots)))])
+        waiting = [node.bound_s for node in ([self.current] if self.current else []) + self.queue]
+        return min([self.best_s, self.target_s, self.open_s, *waiting])
 
     def _check(self) -> None:
-        limit = self.options.node_limit
-        if limit is not None and self.counters.get("nodes", 0) >= limit:
-            raise _Stop("nodes")
         now = time.monotonic()
         if now > self.deadline:
             raise _Stop("time")
         if self.observe is not None:
             best = self.best_s if np.isfinite(self.best_s) else None
-            bound = self.queue[0].bound_s if self.queue else self.bound_s
+            bound = min(self.bound_s, self.target_s) if self.listed else 0.0
             self.observe(
                 Progress(
                     best_s=best,
@@ -199,11 +206,9 @@ class UniformSearch:
         self._time(root, tuple((numbers[option.group, option.tp], count) for option, count in upwards)[::-1])
 
     def _push(self, node: _Node) -> None:
-        if node.bound_s >= self.target_s:
-            self.closed_s = min(self.closed_s, node.bound_s)
-            return
-        node.order = next(self.numbers)
-        heapq.heappush(self.queue, node)
+        if node.bound_s < self.target_s:
+            node.order = next(self.numbers)
+            heapq.heappush(self.queue, node)
 
     def _arithmetic_bound(self, root: int) -> float:
         """Blocks of all micro-batches over the blocks per second of all stages: no stage is busy for longer than T."""
@@ -212,7 +217,7 @@ class UniformSearch:
         for option in space.options:
             block = min(cost.forward_s + cost.backward_s for cost in option.costs.layers.values())
             rate[option.group] = max(rate.get(option.group, 0.0), option.max_stages / block)
-        if not rate or sum(option.max_stages for option in space.options) < 2:
+        if not rate:
             return float("inf")
         work = space.root.num_microbatches * self.setting.model.architecture.layers
         return work / sum(rate.values()) + self.setting.stack.step_fixed_s
@@ -251,7 +256,7 @@ class UniformSearch:
         found = self._structures(node.root).below(self.target_s, STRUCTURES_AT_ONCE, self._check)
         if found is None:
             # Too many to list: take the bound as it is.
-            self.closed_s = min(self.closed_s, node.bound_s)
+            self.open_s = min(self.open_s, node.bound_s)
             return
         for row in range(min(PROBES, len(found.bound_s))):
             self._time(node.root, found.structure(row))
@@ -264,7 +269,7 @@ class UniformSearch:
 
         The first good plan: without one most structures are open. A target just above a root's bound leaves few.
         """
-        nearby = [node, *(entry for entry in sorted(self.queue)[: 4 * PROBES])]
+        nearby = [node, *(entry for entry in sorted(self.queue)[: 2 * PROBES])]
         for entry in nearby:
             capacity, stages = self._capacity(entry.root), self.roots[entry.root].max_stages
             bound = max(entry.bound_s, float(capacity.bounds(2, stages, self.target_s).min(initial=np.inf)))
@@ -346,9 +351,8 @@ class UniformSearch:
                 continue
             self._time(root, structure)
             splits, bounds, left_out = chain.splits_below(self.target_s, SPLITS_AT_ONCE)
-            self.closed_s = min(self.closed_s, max(left_out, float(rows.bound_s[row])))
+            self.open_s = min(self.open_s, max(left_out, float(rows.bound_s[row])))
             self._time_all(root, structure, splits, bounds)
-        self.closed_s = min(self.closed_s, self.target_s)
 
     def _time_all(self, root: int, structure: Structure, splits: Ints, bounds: Floats) -> None:
         """Time splits in the order of their bounds; the longest path of the first of each batch raises all bounds."""
