@@ -1,6 +1,6 @@
 """Rewrites the generated parts of the documentation: `make docs`.
 
-python docs/generate.py [--bench] [--check]
+python docs/generate.py [--bench RUNS] [--check]
 
 Whole files (docs/cli.md, docs/schemas/) and parts between `<!-- generated: NAME -->` and `<!-- /generated -->`.
 What a search prints is taken from real runs; `tables` holds what needs none. --bench also reruns the benchmarks.
@@ -29,6 +29,7 @@ import hetplan
 from hetplan.cli.app import COMMANDS, app
 from hetplan.cost.profiles import StackSpec, load_stack
 from hetplan.errors import ExitCode
+from hetplan.report.numbers import duration
 from hetplan.report.schemas import SCHEMA_KINDS, SchemaKind, json_schema
 from hetplan.specs.families import NESTED_TYPES, known_types
 
@@ -39,6 +40,8 @@ PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in (
 )))  # fmt: skip
 MARK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- /generated -->)", re.DOTALL)
 COLUMNS = "100"
+QUANTITY = r"^\s*[0-9.,_]+"
+"""How the pattern of a number with a unit begins."""
 NOTE = "<!-- Written by docs/generate.py: make docs -->"
 MEANINGS = {
     ExitCode.OK: "done; `search` found a plan, `predict` a plan that fits, `compare` no regression",
@@ -114,8 +117,8 @@ def functions() -> str:
             for p in inspect.signature(function).parameters.values()
         ]
         about = inspect.getdoc(function) or ""
-        parts.append(f"### {name}({', '.join(words)})\n\n{fenced(about, 'text')}\n")
-    return "\n" + "\n".join(parts)
+        parts.append(f"### {name}({', '.join(words)})\n\n{fenced(about, 'text')}")
+    return "\n" + "\n".join(parts) + "\n"
 
 
 def _type_words(schema: Mapping[str, Any]) -> str:
@@ -127,14 +130,14 @@ def _type_words(schema: Mapping[str, Any]) -> str:
         return json.dumps(schema["const"])
     if "enum" in schema:
         values = [str(value) for value in schema["enum"]]
-        return " \\| ".join(values) if len(values) <= 8 else "a catalogue name"
+        return " or ".join(values) if len(values) <= 8 else "a catalogue name"
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_type_words(part) for part in schema["anyOf"]))
     if schema.get("type") == "array":
         if "prefixItems" in schema:
             return "[" + ", ".join(_type_words(part) for part in schema["prefixItems"]) + "]"
         return f"list of {_type_words(schema.get('items', {}))}"
-    if str(schema.get("description", "")).startswith("number and unit"):
+    if str(schema.get("pattern", "")).startswith(QUANTITY):
         return "quantity"
     return {"integer": "whole number", "object": "object"}.get(schema.get("type", ""), schema.get("type", "any value"))
 
@@ -157,9 +160,11 @@ def keys(schema: Mapping[str, Any], *, written: bool) -> str:
         row = [f"`{key}`", _type_words(value), about]
         if written:
             default = "required" if key in required else json.dumps(value.get("default", None))
+            if isinstance(value.get("default"), float) and row[1] == "quantity":
+                default = duration(value["default"])  # the only quantities with a default are times
             limits = _range_words(value) or next((w for w in map(_range_words, value.get("anyOf", [])) if w), "")
             row = [*row[:2], "" if default in ("null", "[]", "{}", '""') else default, limits, about]
-        rows.append(tuple(cell.replace(" \\| ", " or ") for cell in row))
+        rows.append(tuple(row))
     return table(("key", "value", "default", "limits", "meaning") if written else ("key", "value", "meaning"), rows)
 
 
@@ -196,7 +201,7 @@ def records() -> str:
         inside |= defs
     schema = json_schema("error")
     inside |= schema.pop("$defs", {})
-    text = "In place of its object, from any command, with exit code 1, 2 or 4."
+    text = "In place of its object, from any command, with exit code 1, 2, 4 or 130."
     parts.append(f"\n### When something is wrong\n\n{text} Schema: [error.json](schemas/error.json).\n\n")
     parts.append(keys(schema, written=False))
     parts.append("\n## Objects inside\n")
@@ -370,13 +375,13 @@ def screens() -> dict[str, str]:
     }
 
 
-def bench() -> str:
-    """What `make bench` prints."""
+def bench(runs: str) -> str:
+    """What the benchmarks print."""
     from benchmarks.__main__ import main as measure
 
     text = io.StringIO()
     with redirect_stdout(text):
-        measure([])
+        measure(["--runs", runs])
     return fenced(text.getvalue(), "text")
 
 
@@ -395,7 +400,7 @@ def stale(expected: Mapping[Path, str]) -> list[str]:
 def main() -> int:
     """Rewrite or check."""
     parser = argparse.ArgumentParser(prog="docs/generate.py", description="Rewrite the generated documentation.")
-    parser.add_argument("--bench", action="store_true", help="rerun the benchmarks too: minutes")
+    parser.add_argument("--bench", metavar="RUNS", help="rerun the benchmarks too, each so many times: minutes")
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a table is out of date")
     options = parser.parse_args()
     if options.check:
@@ -405,7 +410,7 @@ def main() -> int:
         return int(bool(wrong))
     parts = {name: make() for name, make in TABLES.items()} | screens()
     if options.bench:
-        parts["bench"] = bench()
+        parts["bench"] = bench(options.bench)
     for path, text in (whole_files() | pages(parts)).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8", newline="\n")

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from hetplan.cost.collectives import Bridge, Fabric, bridge, fabric
-from hetplan.cost.layers import EndCost, model_flops_per_token
+from hetplan.cost.layers import EndCost, Work, model_flops_per_token
 from hetplan.cost.profiles import StackSpec, load_stack
 from hetplan.cost.stages import Degrees, StageCosts
 from hetplan.errors import Mistake, SpecError
@@ -38,6 +38,7 @@ class Setting:
     model: ModelSpec
     training: TrainingSpec
     stack: StackSpec
+    _works: dict[tuple[str, Degrees, bool], Work] = field(default_factory=dict, repr=False, compare=False)
     _costs: dict[tuple[str, Degrees, bool, int], StageCosts] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -60,6 +61,7 @@ class Setting:
         """Stage costs on a group under one choice of degrees, kept for the next call."""
         key = (group, degrees, sequence_parallel, num_microbatches)
         if key not in self._costs:
+            alike = (group, replace(degrees, dp=1, zero=0), sequence_parallel)
             self._costs[key] = StageCosts(
                 architecture=self.model.architecture,
                 training=self.training,
@@ -69,7 +71,9 @@ class Setting:
                 degrees=degrees,
                 sequence_parallel=sequence_parallel,
                 num_microbatches=num_microbatches,
+                shared_work=self._works.get(alike),
             )
+            self._works.setdefault(alike, self._costs[key].work)
         return self._costs[key]
 
     def hop_s(self, a: StageCosts, group_a: str, b: StageCosts, group_b: str, position: int) -> float:

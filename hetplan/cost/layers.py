@@ -18,6 +18,9 @@ Source: NVIDIA/Megatron-LM. Parameters are exact: `ModelSpec.stage_parameters` c
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from hetplan.cost.collectives import Fabric
 from hetplan.cost.compute import Rates
 from hetplan.cost.profiles import StackSpec
@@ -226,6 +229,38 @@ class Work:
         """Forward seconds between a table of another width and the residual stream."""
         arch = self.architecture
         return self.rates.gemm_s(self.tokens, arch.hidden_size, arch.embedding_width) if arch.embedding_size else 0.0
+
+    @cached_property
+    def layers(self) -> dict[Kind, LayerCost]:
+        """Cost of each kind of block that the model has."""
+        return {kind: self.layer(kind) for kind in sorted(set(self.architecture.layer_kinds()))}
+
+    @cached_property
+    def embedding_cost(self) -> EndCost:
+        """The embedding, on the first stage."""
+        return self.embedding()
+
+    @cached_property
+    def head_cost(self) -> EndCost:
+        """The head, on a last stage that is not the first."""
+        return self.head(first=False)
+
+    @cached_property
+    def lone_head_cost(self) -> EndCost:
+        """The head on the only stage."""
+        return self.head(first=True)
+
+    @cached_property
+    def prefixes(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Sums of each LayerCost field over the first n blocks, each shape (layers + 1,)."""
+        kinds = self.architecture.layer_kinds()
+        moe = np.concatenate([[0.0], np.cumsum([kind == "moe" for kind in kinds])])
+        dense = np.arange(len(kinds) + 1) - moe
+        sums = {}
+        for field in LayerCost.__dataclass_fields__:
+            values = {kind: getattr(cost, field) for kind, cost in self.layers.items()}
+            sums[field] = moe * values.get("moe", 0.0) + dense * values.get("dense", 0.0)
+        return sums
 
     def embedding(self) -> EndCost:
         """The embedding on the first stage."""

@@ -58,11 +58,13 @@ class StageCosts:
     degrees: Degrees
     sequence_parallel: bool
     num_microbatches: int
+    shared_work: Work | None = None
+    """Per-block costs worked out before: they depend neither on dp nor on ZeRO nor on micro-batches."""
 
     @cached_property
     def work(self) -> Work:
         """Per-block costs."""
-        return Work(
+        return self.shared_work or Work(
             architecture=self.architecture,
             training=self.training,
             stack=self.stack,
@@ -75,40 +77,14 @@ class StageCosts:
             sequence_parallel=self.sequence_parallel and self.degrees.tp > 1,
         )
 
-    @cached_property
+    @property
     def layers(self) -> dict[Kind, LayerCost]:
         """Cost of each kind of block that the model has."""
-        return {kind: self.work.layer(kind) for kind in sorted(set(self.architecture.layer_kinds()))}
-
-    @cached_property
-    def embedding(self) -> EndCost:
-        """The embedding, on the first stage."""
-        return self.work.embedding()
-
-    @cached_property
-    def head(self) -> EndCost:
-        """The head, on a last stage that is not the first."""
-        return self.work.head(first=False)
-
-    @cached_property
-    def lone_head(self) -> EndCost:
-        """The head on the only stage."""
-        return self.work.head(first=True)
+        return self.work.layers
 
     def prefix(self, field: str) -> Floats:
         """Sums of a LayerCost field over the first n blocks, shape (layers + 1,)."""
-        return self._prefixes[field]
-
-    @cached_property
-    def _prefixes(self) -> dict[str, Floats]:
-        kinds = self.architecture.layer_kinds()
-        moe = np.concatenate([[0.0], np.cumsum([kind == "moe" for kind in kinds])])
-        dense = np.arange(len(kinds) + 1) - moe
-        sums = {}
-        for field in LayerCost.__dataclass_fields__:
-            values = {kind: getattr(cost, field) for kind, cost in self.layers.items()}
-            sums[field] = moe * values.get("moe", 0.0) + dense * values.get("dense", 0.0)
-        return sums
+        return self.work.prefixes[field]
 
     @cached_property
     def state(self) -> StateBytes:
@@ -123,9 +99,9 @@ class StageCosts:
 
     def ends(self, *, first: bool, last: bool) -> tuple[EndCost, ...]:
         """What an end stage holds and does besides its blocks."""
-        ends: tuple[EndCost, ...] = (self.embedding,) if first else ()
+        ends: tuple[EndCost, ...] = (self.work.embedding_cost,) if first else ()
         if last:
-            ends += (self.lone_head if first else self.head,)
+            ends += (self.work.lone_head_cost if first else self.work.head_cost,)
         return ends
 
     def forward_s(self, start: Any, stop: Any, ends: tuple[EndCost, ...]) -> Any:

@@ -1,6 +1,7 @@
 """Why no plan fits, and the smallest single changes with which one would, each found by searching again."""
 
 from collections.abc import Callable
+from functools import partial
 
 from hetplan.plan import Plan
 from hetplan.predict import Setting
@@ -11,7 +12,8 @@ from hetplan.specs.catalog import all_accelerators
 from hetplan.specs.cluster import GroupSpec
 
 GIB = 2**30
-MOST_NODES = 1_000_000
+MOST = {"nodes": 1_000_000, "accelerators": 1024}
+"""How far a group is grown."""
 Attempt = Callable[[Setting], tuple[float, Plan] | None]
 """Search again: (seconds per iteration, plan), or None where nothing is found."""
 
@@ -74,6 +76,18 @@ def _with_group(setting: Setting, index: int, group: GroupSpec) -> Setting:
     return Setting(cluster=cluster, model=setting.model, training=setting.training, stack=setting.stack)
 
 
+def _grown(group: GroupSpec, part: str, count: int) -> GroupSpec:
+    """The group with so many nodes, or with so many accelerators in each node."""
+    if part == "nodes":
+        return group.model_copy(update={"nodes": count, "hosts": ()})
+    return group.model_copy(update={"accelerators_per_node": count, "nvlink_domain": None})
+
+
+def _fits_grown(setting: Setting, limits: Limits, index: int, part: str, count: int) -> bool:
+    group = _grown(setting.cluster.groups[index], part, count)
+    return fits(_with_group(setting, index, group), limits)
+
+
 def _with_layers(setting: Setting, layers: int) -> Setting:
     architecture = setting.model.architecture.model_copy(update={"layers": layers})
     model = setting.model.model_copy(update={"architecture": architecture})
@@ -112,33 +126,15 @@ def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
             found.append((size, fix))
 
     for i, group in enumerate(setting.cluster.groups):
-        if group.nodes == 1 and group.inter_node is None and group.nvlink_domain is None:
-            # More nodes need a network that the file does not give.
-            per_node = _least(
-                group.accelerators_per_node,
-                1024,
-                lambda n, i=i, group=group: fits(  # type: ignore[misc]
-                    _with_group(setting, i, group.model_copy(update={"accelerators_per_node": n})), limits
-                ),
-            )
-            if per_node is not None:
-                changed = group.model_copy(update={"accelerators_per_node": per_node})
-                before, after = str(group.accelerators_per_node), str(per_node)
-                change = f"more accelerators in {group.name}"
-                keep(per_node / group.accelerators_per_node, _with_group(setting, i, changed), change, before, after)
-        else:
-            nodes = _least(
-                group.nodes,
-                MOST_NODES,
-                lambda n, i=i, group=group: fits(  # type: ignore[misc]
-                    _with_group(setting, i, group.model_copy(update={"nodes": n, "hosts": ()})), limits
-                ),
-            )
-            if nodes is not None:
-                changed = group.model_copy(update={"nodes": nodes, "hosts": ()})
-                before, after = str(group.nodes), str(nodes)
-                change = f"more nodes of {group.name}"
-                keep(nodes / group.nodes, _with_group(setting, i, changed), change, before, after)
+        # More nodes need a network, which a file with one node need not give.
+        part = "nodes" if group.inter_node is not None else "accelerators"
+        size = group.nodes if part == "nodes" else group.accelerators_per_node
+        least = _least(size, MOST[part], partial(_fits_grown, setting, limits, i, part))
+        if least is not None:
+            changed = _grown(group, part, least)
+            preposition = "of" if part == "nodes" else "in"
+            change = f"more {part} {preposition} {group.name}"
+            keep(least / size, _with_group(setting, i, changed), change, str(size), str(least))
         larger = _larger(setting, limits, i, group)
         if larger is not None:
             changed = group.model_copy(update={"accelerator": larger, "usable_memory_bytes": None})

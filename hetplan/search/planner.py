@@ -28,15 +28,6 @@ from hetplan.specs.cluster import ClusterSpec
 from hetplan.specs.model import ModelSpec
 from hetplan.specs.training import TrainingSpec
 
-
-def _types(cluster: ClusterSpec) -> dict[str, tuple[int, ...]]:
-    """Groups of each accelerator type."""
-    found: dict[str, tuple[int, ...]] = {}
-    for i, group in enumerate(cluster.groups):
-        found[group.accelerator.name] = (*found.get(group.accelerator.name, ()), i)
-    return found
-
-
 SINGLE_TYPE_GAP = 0.01
 SINGLE_TYPE_SHARE = 0.2
 """Share of the time limit that plans of one type alone may take."""

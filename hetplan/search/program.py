@@ -98,9 +98,14 @@ class _Rows:
     def row(self, terms: dict[int, float], low: float, high: float) -> None:
         self.rows.append((terms, low, high))
 
+    @property
+    def unit(self) -> float:
+        """Seconds that stand for 1 in the model: solvers' tolerances are absolute, so times must not be small."""
+        return max(self.cost, default=1.0) / 1000 or 1.0
+
     def message(self) -> model_pb2.ModelProto:
-        """The MathOpt model."""
-        count = len(self.lower)
+        """The MathOpt model, costs in `unit` seconds."""
+        count, unit = len(self.lower), self.unit
         triples = [(i, v, c) for i, (terms, _, _) in enumerate(self.rows) for v, c in sorted(terms.items()) if c]
         return model_pb2.ModelProto(
             variables=model_pb2.VariablesProto(
@@ -109,7 +114,7 @@ class _Rows:
             objective=model_pb2.ObjectiveProto(
                 maximize=False,
                 linear_coefficients=sparse_containers_pb2.SparseDoubleVectorProto(
-                    ids=[v for v, c in enumerate(self.cost) if c], values=[c for c in self.cost if c]
+                    ids=[v for v, c in enumerate(self.cost) if c], values=[c / unit for c in self.cost if c]
                 ),
             ),
             linear_constraints=model_pb2.LinearConstraintsProto(
@@ -260,7 +265,7 @@ def solve(
     limited = reason in (mathopt.TerminationReason.FEASIBLE, mathopt.TerminationReason.NO_SOLUTION_FOUND)
     if not solved and not limited:
         return Outcome(answer="failed", bound_s=0.0, stages=None)
-    bound = result.termination.objective_bounds.dual_bound
+    bound = result.termination.objective_bounds.dual_bound * program.unit
     if not np.isfinite(bound):
         return Outcome(answer="failed" if solved else "limit", bound_s=0.0, stages=None)
     counts = None

@@ -32,7 +32,7 @@ from hetplan.search.single import single_stage_plans
 from hetplan.search.space import pipeline_roots
 from hetplan.search.structures import Structures, StructureSearch
 
-SPLITS_AT_ONCE = 1_000_000
+SPLITS_AT_ONCE = 400_000
 """Partial splits of one chain held at once; a chain with more keeps its bound and stays open."""
 STRUCTURES_AT_ONCE = 2_000_000
 """Ordered structures of one root listed at once; a root with more keeps its bound."""

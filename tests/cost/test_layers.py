@@ -91,7 +91,7 @@ def test_logits_of_the_last_stage() -> None:
     """8,192 tokens x 128,256 rows / 8 x 10 bytes = 1.3 GB; 10.5 GB without tensor parallelism."""
     arch = example("llama-3-70b").architecture
     training = TrainingSpec(sequence_length=8192)
-    sharded, whole = (stage_costs(arch, Degrees(tp=t, dp=1), training=training).head for t in (8, 1))
+    sharded, whole = (stage_costs(arch, Degrees(tp=t, dp=1), training=training).work.head_cost for t in (8, 1))
     assert sharded.transient_bytes == 8192 * 129024 // 8 * 10
     assert sharded.transient_bytes == pytest.approx(1.3e9, rel=0.02)
     assert whole.transient_bytes == pytest.approx(10.5e9, rel=0.01)
@@ -147,11 +147,11 @@ def test_embedding_and_head_by_hand() -> None:
     product = 2 * 2048 * 12288 * 51200 / 8 / (271.2e12 * stack.gemm_share)
     loss = 2048 * 51200 / 8 * 10 / (2039e9 * stack.memory_share)
     exchange = 2 * SBH * 7 / 8 / (300e9 * stack.link_share)
-    assert costs.head.forward_s == pytest.approx(product + loss + exchange)
-    assert costs.head.backward_s == pytest.approx(2 * product + loss + exchange)
-    assert costs.head.kept_bytes == 2 * 2 * SBH / 8
+    assert costs.work.head_cost.forward_s == pytest.approx(product + loss + exchange)
+    assert costs.work.head_cost.backward_s == pytest.approx(2 * product + loss + exchange)
+    assert costs.work.head_cost.kept_bytes == 2 * 2 * SBH / 8
     moved = 2 * 2 * SBH / (2039e9 * stack.memory_share)
-    assert costs.embedding.forward_s == pytest.approx(moved + exchange)
+    assert costs.work.embedding_cost.forward_s == pytest.approx(moved + exchange)
 
 
 def test_expert_parallel_exchanges_cross_nodes() -> None:
@@ -178,9 +178,9 @@ def test_prediction_layers_stand_with_the_head() -> None:
     """DeepSeek-V3's module brings a block, a head pass and the logits of its own loss."""
     arch = example("deepseek-v3").architecture
     degrees = Degrees(tp=8, dp=8, ep=8)
-    with_mtp = stage_costs(arch, degrees).head
+    with_mtp = stage_costs(arch, degrees).work.head_cost
     without = stage_costs(arch.model_copy(update={"mtp_layers": 0}), degrees)
     block = without.layers["moe"]
-    assert with_mtp.forward_s > without.head.forward_s + block.forward_s
+    assert with_mtp.forward_s > without.work.head_cost.forward_s + block.forward_s
     assert with_mtp.expert_parameters == block.expert_parameters
-    assert with_mtp.transient_bytes == 2 * without.head.transient_bytes
+    assert with_mtp.transient_bytes == 2 * without.work.head_cost.transient_bytes

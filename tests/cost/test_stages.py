@@ -146,7 +146,7 @@ def test_gathered_weights_under_zero_3() -> None:
     whole = stage_costs(small, Degrees(tp=1, dp=8, zero=3))
     ends = whole.ends(first=True, last=False)
     gathered = whole.fixed_bytes(ends) - whole.fixed_bytes(()) + 2 * 2 * whole.layers["dense"].parameters
-    assert gathered == 2 * (whole.layers["dense"].parameters + whole.embedding.parameters)
+    assert gathered == 2 * (whole.layers["dense"].parameters + whole.work.embedding_cost.parameters)
 
 
 def test_gradient_exchange_by_zero_stage() -> None:

@@ -1,6 +1,7 @@
 """The planner against every plan of small random problems."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,6 +92,32 @@ def test_fixed_problems_are_mixed() -> None:
     assert sum(any(stage.recompute.none < stage.layers for stage in plan.stages) for plan in best) >= 5
     assert sum(len({stage.group for stage in plan.stages}) > 1 for plan in best) >= 5
     assert sum(len(plan.stages) == 1 for plan in best) >= 5
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(103, id="only-forwards-above-a-stage-count-towards-its-end"),
+        pytest.param(188, id="hops-above-a-stage-count-once-towards-its-end"),
+        pytest.param(134, id="first-plan-that-fits-takes-its-fastest-mix"),
+        pytest.param(233, id="first-plan-fits-by-selective-recomputation-alone"),
+        pytest.param(1103, id="one-stage-fits-by-zero-2-and-selective-recomputation-alone"),
+        pytest.param(65, id="nothing-fits-within-few-microbatches"),
+    ],
+)
+def test_once_wrong(seed: int) -> None:
+    """Problems that the planner once got wrong."""
+    check_seed(seed)
+
+
+def test_only_larger_microbatches_are_few_enough() -> None:
+    """Where micro-batches of one sequence would be too many, plans with larger ones are found."""
+    instance = random_instance(3035)
+    limits = replace(instance.limits, max_microbatches=4, max_microbatch_size=4)
+    instance = replace(instance, limits=limits)
+    found = enumerate_plans(instance)
+    assert {stage.microbatch_size for stage in found.best().stages} != {1}
+    check_answer(found, run(instance, 0.0), 0.0)
 
 
 def check_mixes(seed: int) -> int:
