@@ -3,22 +3,16 @@
 python docs/generate.py [--bench RUNS] [--check]
 
 Whole files (docs/cli.md, docs/schemas/) and parts between `<!-- generated: NAME -->` and `<!-- /generated -->`.
-What a search prints is taken from real runs; `tables` holds what needs none. --bench also reruns the benchmarks.
+`tables` holds what needs no run; docs/screens.py has the rest. --bench also reruns the benchmarks.
 --check writes nothing and fails where a table is not as it would be written.
 """
 
 import argparse
 import inspect
-import io
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +27,15 @@ from hetplan.report.numbers import duration
 from hetplan.report.schemas import SCHEMA_KINDS, SchemaKind, json_schema
 from hetplan.specs.families import NESTED_TYPES, known_types
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a script's path begins with its own folder
+
+from docs.screens import ROOT, bench, fenced, screens
+
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in (
     "guide", "formulation", "cost-model", "json", "python-api", "adding", "files", "glossary",
 )))  # fmt: skip
 MARK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- /generated -->)", re.DOTALL)
-COLUMNS = "100"
 QUANTITY = r"^\s*[0-9.,_]+"
 """How the pattern of a number with a unit begins."""
 NOTE = "<!-- Written by docs/generate.py: make docs -->"
@@ -64,15 +60,10 @@ RECORDS: dict[str, tuple[SchemaKind, str]] = {
 # -- Markdown
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [header, tuple("---" for _ in header), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
-
-
-def fenced(text: str, language: str = "") -> str:
-    """A fenced block."""
-    return f"```{language}\n{text.rstrip()}\n```\n"
 
 
 def fill(text: str, parts: Mapping[str, str]) -> str:
@@ -139,7 +130,8 @@ def _type_words(schema: Mapping[str, Any]) -> str:
         return f"list of {_type_words(schema.get('items', {}))}"
     if str(schema.get("pattern", "")).startswith(QUANTITY):
         return "quantity"
-    return {"integer": "whole number", "object": "object"}.get(schema.get("type", ""), schema.get("type", "any value"))
+    kind = str(schema.get("type", "any value"))
+    return "whole number" if kind == "integer" else kind
 
 
 def _range_words(schema: Mapping[str, Any]) -> str:
@@ -184,7 +176,8 @@ def files() -> str:
 
 def records() -> str:
     """Keys of every record by command, then the objects inside."""
-    parts, inside = [], {}
+    parts: list[str] = []
+    inside: dict[str, Any] = {}
     for command, (kind, about) in RECORDS.items():
         if command == "schema":
             text = "The JSON Schema asked for, with `schema_version` and `command` before it.\n"
@@ -281,110 +274,6 @@ def tables() -> dict[Path, str]:
     return whole_files() | pages({name: make() for name, make in TABLES.items()})
 
 
-# -- screens: what real runs print
-
-
-def run(*arguments: str, both: bool = True) -> str:
-    """What a command prints in 100 columns, stdout before stderr."""
-    environment = os.environ | {"COLUMNS": COLUMNS, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "hetplan", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
-    lines = (
-        done.stdout + ("\n" if done.stdout and done.stderr and both else "") + (done.stderr if both else "")
-    ).splitlines()
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def console(command: str, output: str) -> str:
-    """A command with what it printed."""
-    return fenced(f"$ {command}\n{output}", "console")
-
-
-BAD_FILE = """\
-name: my-cluster
-groups:
-  - name: old
-    accelerator: V100
-    nodes: 2
-    accelerators_per_node: 8
-    inter_node: {bandwidth: 100, latency: 5 us}
-"""
-
-
-def bad_file() -> str:
-    """The mistakes of a small cluster file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cluster.yaml"
-        path.write_text(BAD_FILE, "utf-8")
-        shown = run("search", str(path), "models/llama-2-7b.yaml").replace(str(path), "cluster.yaml")
-    return console("hetplan search cluster.yaml models/llama-2-7b.yaml", shown)
-
-
-def example() -> str:
-    """A result record with its long parts left out."""
-    record = json.loads(run("search", "clusters/tiny-16.yaml", "models/gpt2-small.yaml", "--json", both=False))
-    record["inputs"] = dict.fromkeys(record["inputs"], "...")
-    record["plans"] = record["plans"][:1]
-    best = record["plans"][0]
-    for stages in (best["plan"]["stages"], best["prediction"]["stages"]):
-        del stages[1:]
-    for digest in (record["cluster"], record["model"]):
-        digest["digest"] = digest["digest"][:15] + "..."
-    record["run"]["elapsed_s"] = round(record["run"]["elapsed_s"], 1)
-    text = json.dumps(record, indent=1).replace('"..."', "{...}")
-    short = re.compile(r"\{[^{}\[\]]{0,150}\}|\[[^{}\[\]]{0,80}\]")
-    return fenced(short.sub(lambda m: re.sub(r"\s+", " ", m[0]), text), "text")
-
-
-JQ = r""".plans[0].plan.stages[] | "\(.group): \(.layers) layers, tp \(.tp), dp \(.dp)" """.strip()
-
-
-def jq() -> str | None:
-    """A pipe through jq; None where there is none."""
-    if shutil.which("jq") is None:
-        return None
-    files = ("clusters/tiny-16.yaml", "models/llama-3-8b.yaml")
-    record = run("search", *files, "--json", both=False)
-    done = subprocess.run(["jq", "-r", JQ], input=record, capture_output=True, text=True, check=True)
-    return console(f"hetplan search {' '.join(files)} --json | jq -r '{JQ}'", done.stdout)
-
-
-SCREENS: dict[str, Callable[[], str | None]] = {
-    "make-run": lambda: console("make run", run("search", "clusters/hethub-768.yaml", "models/llama-140b.yaml")),
-    "jq": jq,
-    "bad-file": bad_file,
-    "infeasible": lambda: console(
-        "hetplan search clusters/one-node.yaml models/llama-2-70b.yaml",
-        run("search", "clusters/one-node.yaml", "models/llama-2-70b.yaml"),
-    ),
-    "example": example,
-}
-
-
-def timeless(text: str) -> str:
-    """Text without what varies from run to run."""
-    return re.sub(r'proved in [0-9.]+ m?s|"elapsed_s": [0-9.]+', "", text)
-
-
-def screens() -> dict[str, str]:
-    """What real runs print; what differs in elapsed time alone is kept as it stands."""
-    kept = {m[2]: m[3] for page in PAGES for m in MARK.finditer(page.read_text("utf-8"))}
-    found = {name: made for name, make in SCREENS.items() if (made := make()) is not None}
-    return {
-        name: kept[name] if timeless(kept.get(name, "")) == timeless(text) else text for name, text in found.items()
-    }
-
-
-def bench(runs: str) -> str:
-    """What the benchmarks print."""
-    from benchmarks.__main__ import main as measure
-
-    text = io.StringIO()
-    with redirect_stdout(text):
-        measure(["--runs", runs])
-    return fenced(text.getvalue(), "text")
-
-
 # -- the command
 
 
@@ -408,7 +297,8 @@ def main() -> int:
         for name in wrong:
             print(f"{name} is out of date: make docs", file=sys.stderr)
         return int(bool(wrong))
-    parts = {name: make() for name, make in TABLES.items()} | screens()
+    kept = {found[2]: found[3] for page in PAGES for found in MARK.finditer(page.read_text("utf-8"))}
+    parts = {name: make() for name, make in TABLES.items()} | screens(kept)
     if options.bench:
         parts["bench"] = bench(options.bench)
     for path, text in (whole_files() | pages(parts)).items():
@@ -418,5 +308,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     sys.exit(main())

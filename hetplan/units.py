@@ -86,10 +86,12 @@ def parse(text: object, dimension: Dimension) -> float:
 
 def _explain(number: str, unit: str, dimension: Dimension) -> tuple[str, str]:
     """Say why `unit` is not one of `dimension`, and what to write."""
-    bits = re.fullmatch(r"([kKMGTP]?)(?:b/s|bps|Bps|bit|bits/s)", unit)
+    bits = re.fullmatch(r"([kmgtp]?)(?:b/s|bps|bits?|bits/s)", unit, re.IGNORECASE)
     if dimension is Dimension.BYTES_PER_S and bits is not None:
-        p = bits.group(1)
-        return f'"{unit}" is not a unit: bits or bytes?', f"write {number} {p}bit/s or {number} {p}B/s"
+        p = bits.group(1).upper().replace("K", "k")
+        value = float(number.replace(",", "").replace("_", ""))
+        question = f'"{unit}" is not a unit: bits or bytes?'
+        return question, f"write {number} {p}bit/s (= {value / 8:g} {p}B/s) or {number} {p}B/s"
     for units in UNITS.values():
         if unit in units:
             return f'"{unit}" is a unit of another kind', f"write for example {EXAMPLES[dimension]}"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import DOCS, MARK, PAGES, RECORDS, ROOT, SCREENS, TABLES, commands, option_names, stale, tables
+from docs.generate import DOCS, MARK, PAGES, RECORDS, TABLES, commands, option_names, stale, tables
+from docs.screens import ROOT, SCREENS
 from hetplan.cost import collectives, compute, layers, memory, stages
 from hetplan.cost.profiles import StackSpec, load_stack
 from hetplan.errors import ExitCode
@@ -150,8 +151,8 @@ def test_cost_functions_are_described() -> None:
     """docs/cost-model.md names every public function and method of the cost room that gives seconds of its own."""
     text = (DOCS / "cost-model.md").read_text("utf-8")
     named = []
-    for owner in (compute.Rates, collectives.Fabric, collectives.Bridge):
-        named += [f"{owner.__name__}.{name}" for name, _ in getmembers(owner, isfunction) if name.endswith("_s")]
+    for kind in (compute.Rates, collectives.Fabric, collectives.Bridge):
+        named += [f"{kind.__name__}.{name}" for name, _ in getmembers(kind, isfunction) if name.endswith("_s")]
     named += ["StageCosts.gradient_sync_s", "StageCosts.optimizer_s", "mean_span", "model_flops_per_token"]
     named += ["state_bytes", "Work.embedding", "Work.head", "Work.layer"]
     assert [name for name in named if f"`{name}" not in text] == []

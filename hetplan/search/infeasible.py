@@ -64,7 +64,7 @@ def explain(setting: Setting, limits: Limits, attempt: Attempt) -> Infeasible:
         closest=closest,
         memory=memory,
         usable_bytes=usable,
-        nearest=f"{fixes[0].change}: {fixes[0].before} to {fixes[0].after}" if fixes else "none within reach",
+        nearest=f"{fixes[0].change} ({fixes[0].before} to {fixes[0].after})" if fixes else "none within reach",
         fixes=tuple(fixes),
     )
 
@@ -115,7 +115,7 @@ def _least(low: int, high: int, works: Callable[[int], bool]) -> int | None:
 
 
 def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
-    """Single changes that fit, the smallest first."""
+    """Single changes that fit: of the hardware, the smallest first, then of the model."""
     found: list[tuple[float, Fix]] = []
 
     def keep(size: float, changed: Setting, change: str, before: str, after: str) -> None:
@@ -132,20 +132,28 @@ def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
         least = _least(size, MOST[part], partial(_fits_grown, setting, limits, i, part))
         if least is not None:
             changed = _grown(group, part, least)
-            preposition = "of" if part == "nodes" else "in"
-            change = f"more {part} {preposition} {group.name}"
-            keep(least / size, _with_group(setting, i, changed), change, str(size), str(least))
+            change = f"{changed.accelerators} accelerators in {group.name}"
+            before, after = (f"{count} node{'s' if count > 1 else ''}" for count in (size, least))
+            if part == "accelerators":
+                before, after = f"{size} in the node", f"{least}"
+            keep(least / size, _with_group(setting, i, changed), change, before, after)
         larger = _larger(setting, limits, i, group)
         if larger is not None:
             changed = group.model_copy(update={"accelerator": larger, "usable_memory_bytes": None})
             before, after = (f"{s.memory_size_bytes / 1e9:.0f} GB" for s in (group.accelerator, larger))
             change = f"{larger.name} in place of {group.accelerator.name}"
-            size = larger.memory_size_bytes / group.accelerator.memory_size_bytes
-            keep(size, _with_group(setting, i, changed), change, before, after)
+            keep(
+                larger.memory_size_bytes / group.accelerator.memory_size_bytes,
+                _with_group(setting, i, changed),
+                change,
+                before,
+                after,
+            )
     layers = _most_layers(setting, limits)
     if layers:
         total = setting.model.architecture.layers
-        keep(total / layers, _with_layers(setting, layers), "fewer layers", str(total), str(layers))
+        # A smaller model is another model: it comes last.
+        keep(float("inf"), _with_layers(setting, layers), "fewer layers", str(total), str(layers))
     found.sort(key=lambda entry: entry[0])
     return [fix for _, fix in found]
 

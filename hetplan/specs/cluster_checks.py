@@ -20,6 +20,7 @@ MAX_LINKS = 200
 """Beyond these, links are not looked at one by one: their number is the mistake then."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]*")
 _LINK = "bandwidth: …, latency: …"
 
 
@@ -82,6 +83,8 @@ def _hosts(group: Mapping[str, object], path: KeyPath, nodes: int) -> Iterator[P
         if isinstance(host, str):
             where = (*path, "hosts", index)
             yield from name_problems(host, where)
+            if host and not _HOST.fullmatch(host):
+                yield Problem(where, f"{quote(host)} is not a host name", "letters, digits, dots, - and _ only")
             if host in seen:
                 note = f"also hosts[{seen[host]}]"
                 yield Problem(where, f"host {quote(host)} is given twice", "name each node once", note=note)

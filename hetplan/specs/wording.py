@@ -58,6 +58,8 @@ def found(value: object) -> str:
             return "nothing"
         case bool():
             return "true" if value else "false"
+        case float() if value.is_integer() and abs(value) < 1e15:
+            return f"{number_text(value)} written as a decimal"
         case int() | float():
             return number_text(value)
         case str():

@@ -1,6 +1,7 @@
 """Roots, structures and splits of small random problems, listed one by one."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, permutations, product
 
 import numpy as np
@@ -86,3 +87,12 @@ def random_chain(seed: int) -> Chain:
         num_microbatches=m,
         fixed_s=float(rng.choice([0.0, 3.0])),
     )
+
+
+def with_memory(instance: Instance, factor: float = 1.0, more_bytes: float = 0.0) -> Instance:
+    """The same problem with other memory on every accelerator."""
+    groups = tuple(
+        group.model_copy(update={"usable_memory_bytes": group.usable_bytes * factor + more_bytes})
+        for group in instance.cluster.groups
+    )
+    return replace(instance, cluster=instance.cluster.model_copy(update={"groups": groups}))

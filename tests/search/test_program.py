@@ -188,9 +188,9 @@ def test_lower_hull_and_runs() -> None:
             for _ in range(length):
                 at, height = at + 1, height + slope
                 heights[at] = height
-        finite = np.flatnonzero(np.isfinite(table))
-        assert (begin, at) == (finite[0], finite[-1])
-        assert all(heights[int(i)] <= table[i] * (1 + 1e-12) for i in finite)
+        entries = np.flatnonzero(np.isfinite(table))
+        assert (begin, at) == (entries[0], entries[-1])
+        assert all(heights[int(i)] <= table[i] * (1 + 1e-12) for i in entries)
     for _, space in some_spaces(SEEDS):
         for option in space.program_options:
             cap_s = float(np.median(finite(option.middle_c)))

@@ -179,3 +179,10 @@ def test_unknown_accelerators_lead_to_the_catalogue() -> None:
     far = unknown_accelerator("abacus", path, (), 41)
     assert (far.note, far.hint) == ("not in the catalogue", "all 41 names: hetplan show accelerators")
     assert unknown_accelerator(5, path, (), 41).message == "must be a name or a datasheet, not 5"
+
+
+def test_host_names_are_plain() -> None:
+    """A host name goes into launch scripts: anything but letters, digits, dots, - and _ is a mistake."""
+    group = {"name": "g", "nodes": 2, "accelerators_per_node": 1, "hosts": ("a01.rack-3", "b; rm -rf")}
+    found = [problem for problem in cluster_problems({"groups": (group,)}) if "host name" in problem.message]
+    assert [problem.path for problem in found] == [("groups", 0, "hosts", 1)]

@@ -72,7 +72,7 @@ def test_good_data_have_no_problems() -> None:
             'must be a whole number, not text "many"',
             "from 1 to 1,000 (how many)",
         ),
-        ({"count": 8.0}, ("count",), "type", "must be a whole number, not 8", "write 8"),
+        ({"count": 8.0}, ("count",), "type", "must be a whole number, not 8 written as a decimal", "write 8"),
         ({"count": 8.5}, ("count",), "type", "must be a whole number, not 8.5", "a whole number from 1 to 1,000"),
         ({"count": True}, ("count",), "type", "must be a whole number, not true", "a whole number from 1 to 1,000"),
         ({"count": None}, ("count",), "type", "must be a whole number, not nothing", "a whole number from 1 to 1,000"),

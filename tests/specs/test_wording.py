@@ -52,7 +52,7 @@ def test_suggestions_are_a_question() -> None:
         (True, "true"),
         (12345, "12,345"),
         (2.5, "2.5"),
-        (3.0, "3"),
+        (3.0, "3 written as a decimal"),
         (10**30, "1e+30"),
         (10**290, "1e+290"),
         (10**400, "a huge number"),

@@ -1,0 +1,150 @@
+"""Whether a plan fits, and how much memory is missing, against every plan of small problems."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetplan.predict import plan_mistakes, predict_in
+from hetplan.search.fitting import Fit, closest_fit, first_fit, least_single_stage, missing_bytes, plan_of
+from hetplan.search.infeasible import fits
+from tests.search.brute import enumerate_plans
+from tests.search.instances import Instance, random_instance
+from tests.search.spaces import setting_of, with_memory
+
+MIB = 2.0**20
+SEEDS = range(300, 330)
+SCARCE = (0.35, 0.6, 1.0)
+
+
+def pipeline(instance: Instance) -> Fit | None:
+    """The planner's answer for plans with two stages or more."""
+    return first_fit(setting_of(instance), instance.limits, tuple(range(len(instance.cluster.groups))))
+
+
+def closest(instance: Instance) -> Fit | None:
+    """The pipeline that lacks least."""
+    return closest_fit(setting_of(instance), instance.limits, tuple(range(len(instance.cluster.groups))))
+
+
+def alone(instance: Instance) -> float:
+    """Bytes that the best plan with one stage lacks, infinite where there is none."""
+    found = least_single_stage(setting_of(instance), instance.limits, tuple(range(len(instance.cluster.groups))))
+    return found[0] if found is not None else np.inf
+
+
+def any_fits(instance: Instance) -> tuple[bool, bool]:
+    """Whether any plan with one stage and any pipeline fits, by listing all plans."""
+    held = {False: False, True: False}
+    for (_, chain), entry in enumerate_plans(instance).timed.items():
+        held[sum(stages for _, _, stages in chain) > 1] |= len(entry.time_s) > 0
+    return held[False], held[True]
+
+
+def edge(instance: Instance) -> float | None:
+    """The memory factor at which pipelines begin to fit, by bisection on the planner's answer."""
+    low, high = 1e-3, 64.0
+    if pipeline(with_memory(instance, high)) is None:
+        return None
+    while high / low > 1 + 1e-7:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if pipeline(with_memory(instance, middle)) is not None else (middle, high)
+    return high
+
+
+def test_fits_exactly_where_some_plan_does() -> None:
+    """With little and with enough memory, the planner's yes or no is that of the list of all plans."""
+    said = {False: 0, True: 0}
+    for seed in SEEDS:
+        for factor in SCARCE:
+            instance = with_memory(random_instance(seed), factor)
+            single, several = any_fits(instance)
+            assert (pipeline(instance) is not None) == several, (seed, factor)
+            assert (alone(instance) <= 0) == single, (seed, factor)
+            assert fits(setting_of(instance), instance.limits) == (single or several)
+            said[single or several] += 1
+    assert min(said.values()) > 10
+
+
+def test_edge_of_memory_is_exact() -> None:
+    """The memory at which the planner begins to say yes is the least with which any pipeline fits, to one in 10^5."""
+    checked = 0
+    for seed in SEEDS[:12]:
+        instance = random_instance(seed)
+        factor = edge(instance)
+        if factor is None:
+            assert not any_fits(with_memory(instance, 64.0))[1]
+            continue
+        assert any_fits(with_memory(instance, factor * (1 + 1e-5)))[1], seed
+        assert not any_fits(with_memory(instance, factor * (1 - 1e-5)))[1], seed
+        checked += 1
+    assert checked >= 8
+
+
+def test_missing_memory_is_the_least() -> None:
+    """With the missing bytes more (and 1 MiB) a pipeline fits, with 2 MiB less than that none does."""
+    checked = 0
+    for seed in SEEDS:
+        instance = with_memory(random_instance(seed), 0.3)
+        fit = closest(instance)
+        if fit is None or any_fits(instance)[1]:
+            continue
+        assert fit.missing_bytes > 0
+        assert any_fits(with_memory(instance, more_bytes=fit.missing_bytes + MIB))[1]
+        assert not any_fits(with_memory(instance, more_bytes=fit.missing_bytes - 2 * MIB))[1]
+        checked += 1
+    assert checked >= 10
+
+
+def test_missing_memory_of_one_stage_is_the_least() -> None:
+    """With the bytes that the best plan with one stage lacks it fits, with 2 MiB less no such plan does."""
+    checked = 0
+    for seed in SEEDS:
+        instance = with_memory(random_instance(seed), 0.3)
+        missing = alone(instance)
+        if not 0 < missing < np.inf:
+            continue
+        assert any_fits(with_memory(instance, more_bytes=missing * (1 + 1e-9) + 1))[0]
+        assert not any_fits(with_memory(instance, more_bytes=missing - 2 * MIB))[0]
+        checked += 1
+    assert checked >= 10
+
+
+@pytest.mark.parametrize("factor", SCARCE)
+def test_plans_of_fits_are_plans(factor: float) -> None:
+    """The plan of a fit belongs to the cluster and model, and lacks no more than the fit says; without lack it fits."""
+    checked = 0
+    for seed in SEEDS:
+        instance = with_memory(random_instance(seed), factor)
+        setting = setting_of(instance)
+        for fit in (pipeline(instance), closest(instance)):
+            if fit is None:
+                continue
+            plan = plan_of(setting, fit)
+            assert plan_mistakes(plan, instance.cluster, instance.model, instance.training) == []
+            assert len(plan.stages) == sum(fit.counts) >= 2
+            assert [stage.layers for stage in plan.stages] == list(fit.blocks[::-1])
+            lacking = missing_bytes(setting, plan)
+            assert lacking <= fit.missing_bytes + 1
+            assert predict_in(setting, plan).fits == (lacking <= 0)
+            checked += 1
+    assert checked > 20
+
+
+def test_several_sequences_where_micro_batches_are_limited() -> None:
+    """Where micro-batches of one sequence are too many, fits are looked for with the next size that is allowed."""
+    checked = 0
+    for seed in range(3030, 3050):
+        instance = random_instance(seed)
+        limits = {"max_microbatches": 4, "max_microbatch_size": 4}
+        limited = replace_limits(instance, **limits)
+        single, several = any_fits(limited)
+        assert (pipeline(limited) is not None) == several, seed
+        assert (alone(limited) <= 0) == single, seed
+        checked += single or several
+    assert checked > 5
+
+
+def replace_limits(instance: Instance, **values: int) -> Instance:
+    """The same problem under other limits."""
+    return replace(instance, limits=replace(instance.limits, **values))
