@@ -1,10 +1,15 @@
 """The plan as plain data: what every other room talks about."""
 
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field
 
+from hetplan.errors import Mistake
+from hetplan.specs.cluster import ClusterSpec
+from hetplan.specs.model import ModelSpec
 from hetplan.specs.quantities import Spec
+from hetplan.specs.training import TrainingSpec
 
 
 class Recompute(Spec):
@@ -61,3 +66,40 @@ class Plan(Spec):
     def accelerators(self) -> int:
         """Accelerators in use."""
         return sum(stage.accelerators for stage in self.stages)
+
+
+def plan_mistakes(plan: Plan, cluster: ClusterSpec, model: ModelSpec, training: TrainingSpec) -> list[Mistake]:
+    """What makes a plan meaningless for these inputs: it cannot even be timed."""
+    found: list[tuple[str, str, str]] = []
+    names = [group.name for group in cluster.groups]
+    layer = 0
+    for i, stage in enumerate(plan.stages):
+        key = f"stages[{i}]"
+        if stage.group not in names:
+            found.append((f"{key}.group", f'no group "{stage.group}" in the cluster', f"groups: {', '.join(names)}"))
+        if stage.first_layer != layer:
+            found.append((f"{key}.first_layer", f"is {stage.first_layer}, but the stage begins at {layer}", ""))
+        if stage.recompute.layers != stage.layers:
+            counted = f"recompute counts {stage.recompute.layers} layers, the stage has {stage.layers}"
+            found.append((f"{key}.recompute", counted, "none + selective + full = layers"))
+        batch = stage.dp * stage.microbatch_size * plan.num_microbatches
+        if batch != plan.global_batch_size:
+            product = f"dp {stage.dp} x microbatch {stage.microbatch_size} x {plan.num_microbatches} micro-batches"
+            found.append((key, f"{product} is {batch}, not the global batch of {plan.global_batch_size}", ""))
+        layer += stage.layers
+    if layer != model.architecture.layers:
+        hint = f"the model has {model.architecture.layers}"
+        found.append(("stages", f"the stages hold {layer} layers in all", hint))
+    if plan.global_batch_size != training.global_batch_size:
+        hint = f"the training block says {training.global_batch_size}"
+        found.append(("global_batch_size", f"is {plan.global_batch_size}", hint))
+    for group in cluster.groups:
+        used = sum(stage.accelerators for stage in plan.stages if stage.group == group.name)
+        if used > group.accelerators:
+            message = f"uses {used} accelerators of group {group.name}, which has {group.accelerators}"
+            found.append(("stages", message, ""))
+    runs = [s.group for i, s in enumerate(plan.stages) if i == 0 or plan.stages[i - 1].group != s.group]
+    for a, b in pairwise(runs):
+        if a in names and b in names and all(set(link.between) != {a, b} for link in cluster.links):
+            found.append(("stages", f"neighbouring stages on {a} and {b}, which have no link", ""))
+    return [Mistake(kind="plan", key=key, message=what, hint=hint) for key, what, hint in found]

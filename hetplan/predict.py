@@ -17,8 +17,8 @@ from hetplan.cost.collectives import Bridge, Fabric, bridge, fabric
 from hetplan.cost.layers import EndCost, Work, model_flops_per_token
 from hetplan.cost.profiles import StackSpec, load_stack
 from hetplan.cost.stages import Degrees, StageCosts
-from hetplan.errors import Mistake, SpecError
-from hetplan.plan import Plan, Stage
+from hetplan.errors import SpecError
+from hetplan.plan import Plan, Stage, plan_mistakes
 from hetplan.prediction import Binding, Breakdown, Idle, MemoryUse, Prediction, SingleType, StagePrediction, Verdict
 from hetplan.schedule.schedules import schedule
 from hetplan.schedule.simulator import stage_ends
@@ -113,43 +113,6 @@ class _Timed:
     @property
     def microbatch_s(self) -> float:
         return self.forward_s + self.backward_s + self.recompute_s
-
-
-def plan_mistakes(plan: Plan, cluster: ClusterSpec, model: ModelSpec, training: TrainingSpec) -> list[Mistake]:
-    """What makes a plan meaningless for these inputs: it cannot even be timed."""
-    found: list[tuple[str, str, str]] = []
-    names = [group.name for group in cluster.groups]
-    layer = 0
-    for i, stage in enumerate(plan.stages):
-        key = f"stages[{i}]"
-        if stage.group not in names:
-            found.append((f"{key}.group", f'no group "{stage.group}" in the cluster', f"groups: {', '.join(names)}"))
-        if stage.first_layer != layer:
-            found.append((f"{key}.first_layer", f"is {stage.first_layer}, but the stage begins at {layer}", ""))
-        if stage.recompute.layers != stage.layers:
-            counted = f"recompute counts {stage.recompute.layers} layers, the stage has {stage.layers}"
-            found.append((f"{key}.recompute", counted, "none + selective + full = layers"))
-        batch = stage.dp * stage.microbatch_size * plan.num_microbatches
-        if batch != plan.global_batch_size:
-            product = f"dp {stage.dp} x microbatch {stage.microbatch_size} x {plan.num_microbatches} micro-batches"
-            found.append((key, f"{product} is {batch}, not the global batch of {plan.global_batch_size}", ""))
-        layer += stage.layers
-    if layer != model.architecture.layers:
-        hint = f"the model has {model.architecture.layers}"
-        found.append(("stages", f"the stages hold {layer} layers in all", hint))
-    if plan.global_batch_size != training.global_batch_size:
-        hint = f"the training block says {training.global_batch_size}"
-        found.append(("global_batch_size", f"is {plan.global_batch_size}", hint))
-    for group in cluster.groups:
-        used = sum(stage.accelerators for stage in plan.stages if stage.group == group.name)
-        if used > group.accelerators:
-            message = f"uses {used} accelerators of group {group.name}, which has {group.accelerators}"
-            found.append(("stages", message, ""))
-    runs = [s.group for i, s in enumerate(plan.stages) if i == 0 or plan.stages[i - 1].group != s.group]
-    for a, b in pairwise(runs):
-        if a in names and b in names and all(set(link.between) != {a, b} for link in cluster.links):
-            found.append(("stages", f"neighbouring stages on {a} and {b}, which have no link", ""))
-    return [Mistake(kind="plan", key=key, message=what, hint=hint) for key, what, hint in found]
 
 
 def rules_broken(setting: Setting, plan: Plan, index: int) -> list[str]:
