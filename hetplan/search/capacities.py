@@ -152,8 +152,9 @@ class Capacities:
         pace = [self.per_block[o] for o in used]
         fill = np.full(len(counts), self.layers * min(pace))
         for _ in range(3):
-            cells = np.searchsorted(grid, target - base - fill, side="left")
-            possible = (cells > 0) & (cells <= GRID)
+            # No plan below the target has C above the grid: a cell beyond it by rounding is its last one.
+            cells = np.minimum(np.searchsorted(grid, target - base - fill, side="left"), GRID)
+            possible = cells > 0
             counts, cells = counts[possible], cells[possible]
             depth = counts.sum(axis=1) - 1
             room = np.stack([counts[:, i] * caps[i][depth, cells] for i in range(len(used))], axis=1)

@@ -185,7 +185,14 @@ class Chain:
         best = int(np.argmin(times))
         return self.improve(splits[best], float(times[best]))
 
-    def open_ranges(self, target_s: float) -> list[Range]:
+    def closed(self, target_s: float) -> bool:
+        """Whether bounds keep every split from the target: a path of the pool, the caps, or a mixture of paths."""
+        if self.excluded(target_s):
+            return True
+        ranges = self.open_ranges(target_s, halvings=0)
+        return not ranges or self.functionals(ranges[0], target_s) is None
+
+    def open_ranges(self, target_s: float, halvings: int = HALVINGS) -> list[Range]:
         """Ranges of the bottleneck that may hold a split below the target; empty where there is no such split.
 
         A split below the target has C <= target - V - A_first: that caps every stage, which raises V, and so on
@@ -203,7 +210,7 @@ class Chain:
             cap = room
             suffixes = self._suffixes(cap)
         ranges = [Range(low_s=least, high_s=cap, suffixes=suffixes)]
-        for _ in range(HALVINGS):
+        for _ in range(halvings):
             halves = []
             for part in ranges:
                 middle = (part.low_s + part.high_s) / 2

@@ -1,6 +1,6 @@
 """Does any plan fit, and if not, how much memory is missing? Exact for the uniform plan space.
 
-Time plays no part here: every stage may recompute everything. Micro-batches of one sequence need least memory
+Time plays no part here: every stage may recompute everything. The smallest micro-batch needs least memory
 (b min(k, B / (d b)) grows with b), so only dp is left open among the shared choices. What a stage of depth k
 needs grows with its blocks, so a structure fits exactly if the most blocks of its stages add up to the model;
 a dynamic program over sets of groups and depths finds the structure that holds most.
@@ -16,7 +16,7 @@ from hetplan.predict import Setting, stage_memory
 from hetplan.prediction import MemoryUse
 from hetplan.search.chain import Floats, Ints
 from hetplan.search.result import Limits
-from hetplan.search.space import Option, Root, divisors, options, pipeline_roots, replica_slots, tensor_degrees
+from hetplan.search.space import Option, Root, options, pipeline_roots, replica_slots, tensor_degrees
 from hetplan.search.tables import FULL, Place, run_of
 
 IMPOSSIBLE = -(10.0**9)
@@ -170,13 +170,18 @@ class _RootNeeds:
         return tuple(blocks)
 
 
-def _one_sequence_roots(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> list[Root]:
-    return [root for root in pipeline_roots(setting, limits, groups) if root.microbatch_size == 1]
+def _least_roots(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> list[Root]:
+    """Per dp the root with the smallest micro-batch: it needs least memory."""
+    least: dict[int, Root] = {}
+    for root in pipeline_roots(setting, limits, groups):
+        if root.dp not in least or root.microbatch_size < least[root.dp].microbatch_size:
+            least[root.dp] = root
+    return list(least.values())
 
 
 def first_fit(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> Fit | None:
     """A plan with a pipeline that fits, or None where none does."""
-    for root in _one_sequence_roots(setting, limits, groups):
+    for root in _least_roots(setting, limits, groups):
         found = _RootNeeds(setting=setting, root=root, limits=limits, groups=groups).fit(0.0)
         if found is not None:
             return found
@@ -186,7 +191,7 @@ def first_fit(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> Fit 
 def closest_fit(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> Fit | None:
     """The structure that would hold the model with the least more memory on every accelerator."""
     best: Fit | None = None
-    for root in _one_sequence_roots(setting, limits, groups):
+    for root in _least_roots(setting, limits, groups):
         needs = _RootNeeds(setting=setting, root=root, limits=limits, groups=groups)
         finite = [table[np.isfinite(table)] for places in needs.needs for table in places.values()]
         high = max((float(values.max()) for values in finite if len(values)), default=0.0)
@@ -232,7 +237,7 @@ def plan_of(setting: Setting, fit: Fit) -> Plan:
                     layers=n,
                     tp=option.tp,
                     dp=fit.root.dp,
-                    microbatch_size=1,
+                    microbatch_size=fit.root.microbatch_size,
                     recompute=Recompute(none=n - selective - full, selective=selective, full=full),
                     zero=1 if fit.root.dp > 1 else 0,
                 )
@@ -253,33 +258,34 @@ def plan_of(setting: Setting, fit: Fit) -> Plan:
 def least_single_stage(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> tuple[float, Plan] | None:
     """The plan without a pipeline that lacks least memory: (missing bytes, plan)."""
     layers = setting.model.architecture.layers
-    best: tuple[float, Plan] | None = None
+    found: list[tuple[float, Plan]] = []
     for group in groups:
         spec = setting.cluster.groups[group]
         for tp in tensor_degrees(setting, group, limits):
             slots = replica_slots(setting, group, tp)
-            batch = setting.training.global_batch_size
-            for dp in (d for d in divisors(batch) if d <= slots):
-                plan = Plan(
-                    global_batch_size=batch,
-                    num_microbatches=batch // dp,
-                    sequence_parallel=tp > 1,
-                    stages=(
-                        Stage(
+            for root in _least_roots(setting, limits, (group,)):
+                if root.dp > slots:
+                    continue
+                for zero in (0, 1, 2, 3) if root.dp > 1 else (0,):
+                    for recompute in (Recompute(none=layers), Recompute(selective=layers), Recompute(full=layers)):
+                        stage = Stage(
                             group=spec.name,
                             first_layer=0,
                             layers=layers,
                             tp=tp,
-                            dp=dp,
-                            recompute=Recompute(full=layers),
-                            zero=3 if dp > 1 else 0,
-                        ),
-                    ),
-                )
-                missing = missing_bytes(setting, plan)
-                if best is None or missing < best[0]:
-                    best = missing, plan
-    return best
+                            dp=root.dp,
+                            microbatch_size=root.microbatch_size,
+                            recompute=recompute,
+                            zero=zero,
+                        )
+                        plan = Plan(
+                            global_batch_size=setting.training.global_batch_size,
+                            num_microbatches=root.num_microbatches,
+                            sequence_parallel=tp > 1,
+                            stages=(stage,),
+                        )
+                        found.append((missing_bytes(setting, plan), plan))
+    return min(found, key=lambda entry: entry[0], default=None)
 
 
 def missing_bytes(setting: Setting, plan: Plan) -> float:

