@@ -40,7 +40,9 @@ class StackSpec(Spec):
     host_staging_bytes_per_s: BytesPerSecond = Field(alias="host_staging", description="device to host copy, per node")
     host_latency_s: Seconds = Field(alias="host_latency", description="extra latency of a path through the host")
     gradient_sync_exposed: float = Field(ge=0, le=1, description="share of gradient synchronisation not hidden")
-    weight_gather_exposed: float = Field(ge=0, le=1, description="share of ZeRO-3 weight gathering not hidden")
+    weight_gather_exposed: float = Field(
+        ge=0, le=1, description="share of ZeRO-2 and ZeRO-3 traffic during the passes not hidden"
+    )
     gradient_bytes: Literal[2, 4] = Field(description="bytes of one gradient element, in memory and on the wire")
     optimizer_traffic_bytes: float = Field(gt=0, le=1000, description="bytes the optimizer moves per parameter")
     logits_bytes: float = Field(gt=0, le=100, description="bytes per logit on the last stage")

@@ -97,7 +97,7 @@ def search(
         pruned=_pruned(main, candidates, infeasible),
         infeasible=infeasible,
         single_types=singles,
-        warnings=_warnings(counters),
+        warnings=(*_warnings(counters), *_idle_reasons(main)),
         elapsed_s=time.monotonic() - started,
     )
 
@@ -115,6 +115,27 @@ def _warnings(counters: dict[str, int]) -> tuple[str, ...]:
     if not failures:
         return ()
     return (f"{failures} integer programs failed in the solver; their plans keep weaker bounds, none is lost",)
+
+
+def _idle_reasons(main: UniformSearch) -> tuple[str, ...]:
+    """Why the best plan leaves whole groups unused."""
+    if not main.found:
+        return ()
+    ranked, reasons = main.ranked(), []
+    used = {stage.group for stage in ranked[0].plan.stages}
+    for index, group in enumerate(main.setting.cluster.groups):
+        if group.name in used:
+            continue
+        rival = next((entry for entry in ranked if any(s.group == group.name for s in entry.plan.stages)), None)
+        if rival is not None:
+            slower = rival.time_s / ranked[0].time_s - 1
+            why = f"the best plan found with it takes {slower:.1%} longer"
+        elif not tensor_degrees(main.setting, index, main.options.limits):
+            why = f"{group.accelerator.name} cannot train in {main.setting.training.precision}"
+        else:
+            why = "no plan that uses it fits, or bounds show that it cannot help"
+        reasons.append(f"group {group.name} stays idle: {why}")
+    return tuple(reasons)
 
 
 def _pruned(main: UniformSearch, candidates: int, infeasible: Infeasible | None) -> Pruned:

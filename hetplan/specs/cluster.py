@@ -17,7 +17,9 @@ class LinkRate(Spec):
     """A link's bandwidth and latency, per direction."""
 
     bandwidth_bytes_per_s: BytesPerSecond = Field(alias="bandwidth", description="per direction")
-    latency_s: Seconds = Field(5e-6, alias="latency", description="one way, small message")
+    latency_s: Seconds = Field(
+        5e-6, alias="latency", description="one way, small message", json_schema_extra={"default": "5 us"}
+    )
 
 
 class GroupSpec(Spec):

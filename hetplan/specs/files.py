@@ -224,6 +224,11 @@ class _ModelReading:
         if assumed:
             notes.append(f"training values taken by default: {', '.join(assumed)}")
         training = TrainingSpec(**{**defaults, **given})
+        if architecture.position != "learned" and training.sequence_length > architecture.max_positions:
+            notes.append(
+                f"{training.sequence_length:,} tokens are more than the {architecture.max_positions:,} positions"
+                " that the model states"
+            )
         if architecture.position == "learned" and training.sequence_length > architecture.max_positions:
             message = f"{training.sequence_length:,} tokens, and the model has {architecture.max_positions:,} positions"
             hint = f"write at most {architecture.max_positions:,}"
