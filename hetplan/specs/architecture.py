@@ -75,7 +75,7 @@ class RankParameters:
 class ArchitectureSpec(Spec):
     """Shapes of a decoder-only transformer."""
 
-    layers: int = Field(ge=1, le=2_000, description="transformer blocks")
+    layers: int = Field(ge=1, le=1_000, description="transformer blocks")
     hidden_size: int = Field(ge=1, le=10_000_000, description="width of the residual stream")
     ffn_hidden_size: int = Field(ge=1, le=100_000_000, description="width of the dense feed-forward block")
     attention_heads: int = Field(ge=1, le=100_000, description="query heads")
