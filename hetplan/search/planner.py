@@ -128,8 +128,9 @@ def _idle_reasons(main: UniformSearch) -> tuple[str, ...]:
             continue
         rival = next((entry for entry in ranked if any(s.group == group.name for s in entry.plan.stages)), None)
         if rival is not None:
-            slower = rival.time_s / ranked[0].time_s - 1
-            why = f"the best plan found with it takes {slower:.1%} longer"
+            ratio = rival.time_s / ranked[0].time_s
+            longer = f"{ratio - 1:.1%} longer" if ratio < 2 else f"{ratio:.1f} times as long"
+            why = f"the best plan found with it takes {longer}"
         elif not tensor_degrees(main.setting, index, main.options.limits):
             why = f"{group.accelerator.name} cannot train in {main.setting.training.precision}"
         else:

@@ -211,7 +211,7 @@ def test_failing_solver_loses_no_plan(monkeypatch: pytest.MonkeyPatch, capfd: py
     options = SearchOptions(gap=0.0, limits=instance.limits)
     inputs = instance.cluster, instance.model, instance.training, instance.stack
     plain = search(*inputs, options)
-    assert plain.warnings == ()
+    assert not any("solver" in warning for warning in plain.warnings)
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("out of memory")
