@@ -72,6 +72,11 @@ def plan_mistakes(plan: Plan, cluster: ClusterSpec, model: ModelSpec, training: 
     """What makes a plan meaningless for these inputs: it cannot even be timed."""
     found: list[tuple[str, str, str]] = []
     names = [group.name for group in cluster.groups]
+    if plan.schedule.virtual_stages != 1:
+        hint = "only one chunk per stage is simulated"
+        found.append(("schedule.virtual_stages", f"is {plan.schedule.virtual_stages}", hint))
+    if plan.schedule.warmup is not None:
+        found.append(("schedule.warmup", "extra warm-up is not simulated", "write null"))
     layer = 0
     for i, stage in enumerate(plan.stages):
         key = f"stages[{i}]"

@@ -10,7 +10,7 @@ from hetplan.cost.layers import model_flops_per_token
 from hetplan.cost.profiles import load_stack
 from hetplan.cost.stages import Degrees
 from hetplan.errors import SpecError
-from hetplan.plan import Plan, Recompute
+from hetplan.plan import Plan, Recompute, Schedule, Stage
 from hetplan.predict import predict
 from hetplan.prediction import Prediction
 from hetplan.specs.architecture import ArchitectureSpec
@@ -285,3 +285,15 @@ def test_plan_of_another_model_is_refused() -> None:
     text = " ".join(f"{mistake.key} {mistake.message} {mistake.hint}" for mistake in caught.value.mistakes)
     for expected in ("the model has 5", "the training block says 32", "uses 64 accelerators of group h100"):
         assert expected in text
+
+
+@pytest.mark.parametrize("schedule", [{"virtual_stages": 2}, {"warmup": (1,)}, {"warmup": (-1,)}])
+def test_what_is_not_simulated_is_refused(schedule: dict[str, Any]) -> None:
+    """Virtual stages and extra warm-up would change the time: a plan that asks for them is not timed without them."""
+    layers = SMALL["dense"].layers
+    stage = Stage(group="h100-sxm5-80gb", first_layer=0, layers=layers, recompute=Recompute(none=layers))
+    plan = Plan(schedule=Schedule(**schedule), global_batch_size=16, num_microbatches=16, stages=(stage,))
+    model = ModelSpec(name="m", architecture=SMALL["dense"])
+    with pytest.raises(SpecError, match=r"simulated") as error:
+        predict(two_groups(), model, plan, TRAINING)
+    assert len(error.value.mistakes) == 1

@@ -38,14 +38,14 @@ def explain(setting: Setting, limits: Limits, attempt: Attempt) -> Infeasible:
     if not found:
         return Infeasible(
             binding="divisibility",
-            message="no degrees divide the model and the batch on these accelerators",
+            message="the plan space is empty: no degrees divide the model and the batch within its limits",
             shortfall_bytes=0.0,
             group=None,
             stage=None,
             closest=None,
             memory=None,
             usable_bytes=None,
-            nearest="a global batch and head counts with small divisors",
+            nearest="a global batch with small divisors, or wider limits (--max-microbatches, --max-microbatch-size)",
             fixes=(),
         )
     closest = min(found, key=lambda plan: missing_bytes(setting, plan))
