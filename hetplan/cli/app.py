@@ -96,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(code)
     except typer.TyperException as error:
         return failed(_usage_error(error, out.command), out)
+    except KeyboardInterrupt as error:  # while the interpreter was loading a module
+        return failed(error, out)
     except SystemExit:  # shell completion, or a reader of the help that has seen enough
         return ExitCode.OK
     except Exception as error:  # noqa: BLE001 - reported as a bug, with exit code 1
