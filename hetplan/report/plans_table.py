@@ -14,7 +14,7 @@ from hetplan.report.style import QUIET, WATCH, Terminal
 def plans_lines(record: ResultRecord, terminal: Terminal) -> list[Text]:
     """Heading, table, and a note where the ranking is not to be trusted."""
     plans = record.plans
-    parts = [terminal.text(f"best {len(plans)} of {numbers.count(record.bound.plan_space.configurations)}")]
+    parts = [terminal.text(f"best {len(plans)} found of {numbers.count(record.bound.plan_space.configurations)}")]
     schedules = {measures.schedule_text(entry.plan.schedule) for entry in plans}
     same_schedule = len(schedules) == 1
     if same_schedule and not terminal.wide:

@@ -64,7 +64,7 @@ def search(
             if stopped != "interrupt":
                 stopped = main.run()
             if stopped == "gap":
-                main.explore(options.top)
+                main.explore()
     except KeyboardInterrupt:
         stopped = "interrupt"
     best, bound = main.best_s, main.bound_s

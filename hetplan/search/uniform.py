@@ -40,6 +40,8 @@ RANGES = 3
 """How often the worst range of the bottleneck is halved before structures are taken one by one."""
 GUESSES = (1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0)
 """Targets over a root's bound that are tried while there is no plan."""
+NEARBY, NEARBY_ROOTS, ALTERNATIVES, MIXED = 0.1, 6, 4, 30
+"""For the ranking: how far above the best time, how many roots, structures of each, up to how many combinations."""
 PROBES = 4
 """Structures of a root that are timed as soon as they are listed: early plans make the target tight."""
 
@@ -104,7 +106,6 @@ class UniformSearch:
         ]
         self.capacities: dict[int, Capacities] = {}
         self.searches: dict[int, StructureSearch] = {}
-        self.solved: set[int] = set()
         self.probed = False
         self.tried: set[tuple[int, Structure]] = set()
         self.queue: list[_Node] = []
@@ -320,7 +321,6 @@ class UniformSearch:
             time_limit_s=max(0.1, min(10.0, self.deadline - time.monotonic())),
             relative_gap=min(1e-4, self.options.gap / 10),
         )
-        self.solved.add(node.root)
         self.counters["programs"] = self.counters.get("programs", 0) + 1
         if outcome.answer == "failed":
             self.counters["failures"] = self.counters.get("failures", 0) + 1
@@ -331,13 +331,13 @@ class UniformSearch:
                     self._time(node.root, order)
         return low + outcome.bound_s + self.setting.stack.step_fixed_s, low, high
 
-    def _time(self, root: int, structure: Structure) -> None:
-        """Find a good split of an ordered structure."""
+    def _time(self, root: int, structure: Structure, limit_s: float | None = None) -> None:
+        """Find a good split of an ordered structure, unless bounds keep it above the best time (or a limit)."""
         if (root, structure) in self.tried:
             return
         self.tried.add((root, structure))
         chain = self.roots[root].chain(structure)
-        result = None if chain.excluded(self.best_s) else chain.heuristic()
+        result = None if chain.excluded(limit_s or self.best_s) else chain.heuristic()
         if result is not None:
             self.add_split(root, structure, *result)
 
@@ -378,16 +378,21 @@ class UniformSearch:
             bounds = np.maximum(bounds, weight[stage, splits].sum(axis=1) + chain.fixed_s)
             size = min(256, 2 * size)
 
-    def explore(self, wanted: int) -> None:
-        """Time the best structure of more roots until so many plans are known: alternatives for the ranking."""
-        order = sorted(range(len(self.roots)), key=lambda i: (self._arithmetic_bound(i), i))
-        for root in order:
-            if len(self.found) >= wanted or time.monotonic() > self.deadline:
+    def explore(self) -> None:
+        """Time the most promising structures of the roots near the best plan: alternatives for the ranking.
+
+        Only where few types are mixed: with many, listing structures above the best time takes too long.
+        """
+        near = self.best_s * (1 + NEARBY)
+        order = sorted((self._arithmetic_bound(i), i) for i in range(len(self.roots)))
+        looked = 0
+        for bound, root in order:
+            if bound >= near or looked == NEARBY_ROOTS or time.monotonic() > self.deadline:
                 return
-            if root in self.solved or not self.roots[root].options:
+            capacity, stages = self._capacity(root), self.roots[root].max_stages
+            if len(capacity.combinations) > MIXED or capacity.bounds(2, stages, near).min(initial=np.inf) >= near:
                 continue
-            stages = self.roots[root].max_stages
-            bound = float(self._capacity(root).bounds(2, stages, float("inf")).min(initial=float("inf")))
-            found = self._structures(root).below(bound * 1.1, STRUCTURES_AT_ONCE)
-            if found is not None and len(found.bound_s):
-                self._time(root, found.structure(0))
+            looked += 1
+            found = self._structures(root).below(near, STRUCTURES_AT_ONCE)
+            for row in range(min(ALTERNATIVES, 0 if found is None else len(found.bound_s))):
+                self._time(root, found.structure(row), limit_s=near)  # type: ignore[union-attr]
