@@ -184,12 +184,8 @@ def _timed(setting: Setting, plan: Plan) -> Iterator[_Timed]:
         )
 
 
-def hops(setting: Setting, plan: Plan) -> list[float]:
-    """One-way seconds of a micro-batch's hop from each stage to the next."""
-    return _hops(setting, list(_timed(setting, plan)))
-
-
 def _hops(setting: Setting, stages: list[_Timed]) -> list[float]:
+    """One-way seconds of a micro-batch's hop from each stage to the next."""
     found, position = [], 0
     for a, b in pairwise(stages):
         found.append(setting.hop_s(a.costs, a.group.name, b.costs, b.group.name, position))

@@ -27,6 +27,8 @@ FUNCTIONALS = 6
 """Mixtures that prune the enumeration of splits."""
 HALVINGS = 3
 """How often open ranges of the bottleneck are halved before splits are listed."""
+WINDOWED = 20_000
+"""Splits whose window bounds are worked out: they see slow hops, and take a step for every pair of stages."""
 ROUNDING = 1e-12
 """Relative slack of comparisons between sums of floats."""
 
@@ -287,16 +289,21 @@ class Chain:
             functionals = self.functionals(part, target_s)
             if functionals is None:
                 continue
-            splits = self._splits_in(part, target_s, functionals, limit)
-            if splits is None:
+            listed = self._splits_in(part, target_s, functionals, limit)
+            if listed is None:
                 rest = part.suffixes
                 known = [float(sums[0, self.layers]) for _, sums in functionals]
                 bound = max(*known, float(rest.end_s[0, self.layers]), part.low_s + rest.first_s)
                 left_out = min(left_out, bound + self.fixed_s)
             else:
-                found.append(splits[0])
-                bounds.append(splits[1])
-        return np.concatenate(found), np.concatenate(bounds), left_out
+                found.append(listed[0])
+                bounds.append(listed[1])
+        splits, least = np.concatenate(found), np.concatenate(bounds)
+        if 0 < len(splits) <= WINDOWED:
+            least = np.maximum(least, self.bound(splits))
+            still = least < target_s * (1 - ROUNDING)
+            splits, least = splits[still], least[still]
+        return splits, least, left_out
 
     def _splits_in(
         self, part: Range, target_s: float, functionals: list[tuple[Floats, Floats]], limit: int

@@ -74,7 +74,7 @@ class RootSpace:
     @cached_property
     def least_inner_hop(self) -> list[float]:
         """Per option the least hop between two of its stages."""
-        return [min(self.inner_hops(o, min(entry.max_stages, 64)), default=0.0) for o, entry in enumerate(self.options)]
+        return [min(self.inner_hops(o, entry.max_stages), default=0.0) for o, entry in enumerate(self.options)]
 
     @cached_property
     def least_cross_hop(self) -> float:
