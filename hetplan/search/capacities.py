@@ -26,16 +26,14 @@ class Capacities:
         self.space = space
         self.layers = space.setting.model.architecture.layers
         entries = space.program_options
-        self.tied: list[Floats] = []
-        """Per option, least c over depths up to row + 1, over places and over n and more blocks, shape (K, L + 1)."""
+        self.by_depth = [least_table(entry.middle_c, entry.first_c, entry.last_c) for entry in entries]
+        """Per option and depth, least c over places and over n and more blocks, shape (K, L + 1)."""
+        self.tied = [np.minimum.accumulate(table, axis=0) for table in self.by_depth]
+        """The same, least over depths up to row + 1."""
         self.per_block: list[float] = []
         """Per option, least seconds per block of any stage."""
         count = np.maximum(np.arange(self.layers + 1), 1)
-        for o, entry in enumerate(entries):
-            tied = np.minimum(entry.middle_c, entry.first_c)
-            tied[0] = entry.last_c
-            tied = np.minimum.accumulate(tied, axis=0)
-            self.tied.append(np.minimum.accumulate(tied[:, ::-1], axis=1)[:, ::-1])
+        for o in range(len(entries)):
             times = [space.table(o, place).time_s[0] for place in ("middle", "first", "last")]
             self.per_block.append(float(min((time / count)[1:].min() for time in times)))
         firsts = [space.table(o, "first") for o in range(len(entries))]
@@ -50,10 +48,6 @@ class Capacities:
         """Per option, least seconds of the first stage beyond its blocks, with what follows its last backward."""
         self.last_extra = [float((entry.last_t - index * paces[o]).min()) for o, entry in enumerate(entries)]
         self.fixed = space.setting.stack.step_fixed_s
-
-    def cap(self, option: int, bottleneck: float, stages: int) -> int:
-        """Most blocks that a stage of the option may hold in a pipeline of so many stages."""
-        return int(np.searchsorted(self.tied[option][stages - 1], bottleneck, side="right")) - 1
 
     @cached_property
     def combinations(self) -> Ints:
@@ -163,6 +157,13 @@ class Capacities:
             counts, fill = counts[keep], fill[keep]
         possible_counts: Ints = counts
         return possible_counts
+
+
+def least_table(middle: Floats, first: Floats, last: Floats) -> Floats:
+    """Least of the places' tables at each depth, over n and more blocks, (K, L + 1); the last stage has depth 1."""
+    table = np.minimum(middle, first)
+    table[0] = last
+    return np.minimum.accumulate(table[:, ::-1], axis=1)[:, ::-1]
 
 
 def fill_of(room: Floats, pace: list[float], layers: int, held: Floats | float = 0.0) -> Floats:

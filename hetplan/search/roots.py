@@ -117,7 +117,7 @@ class RootSpace:
         return found
 
     def orders(self, structure: Structure) -> Iterator[Structure]:
-        """The structure's groups in every order that links allow."""
+        """The structure's groups in every order: all pairs of groups are linked."""
         yield from permutations(structure)
 
     def chain(self, structure: Structure) -> Chain:

@@ -18,7 +18,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from hetplan.search.capacities import GRID, Capacities, fill_of
+from hetplan.search.capacities import GRID, Capacities, fill_of, least_table
 from hetplan.search.chain import Floats, Ints
 from hetplan.search.roots import Structure
 
@@ -37,20 +37,19 @@ class StructureSearch:
         self.layers = capacities.layers
 
     @cached_property
-    def _by_depth(self) -> tuple[list[Floats], list[Floats]]:
-        """Per option and depth, least c and least c + A + B over places and over n and more blocks, (K, L + 1)."""
-        bottlenecks, ends = [], []
+    def _ends(self) -> list[Floats]:
+        """Per option and depth, least c + A + B over places and over n and more blocks, shape (K, L + 1)."""
+        found = []
         for o, entry in enumerate(self.space.program_options):
             middle, first, last = (self.space.table(o, place) for place in ("middle", "first", "last"))
-            own = np.minimum(
-                entry.middle_c + middle.after_s + middle.backward_s, entry.first_c + first.after_s + first.backward_s
+            found.append(
+                least_table(
+                    entry.middle_c + middle.after_s + middle.backward_s,
+                    entry.first_c + first.after_s + first.backward_s,
+                    entry.last_c + last.after_s + last.backward_s[0],
+                )
             )
-            own[0] = entry.last_c + last.after_s + last.backward_s[0]
-            tied = np.minimum(entry.middle_c, entry.first_c)
-            tied[0] = entry.last_c
-            bottlenecks.append(np.minimum.accumulate(tied[:, ::-1], axis=1)[:, ::-1])
-            ends.append(np.minimum.accumulate(own[:, ::-1], axis=1)[:, ::-1])
-        return bottlenecks, ends
+        return found
 
     @cached_property
     def _forward(self) -> list[float]:
@@ -96,13 +95,12 @@ class StructureSearch:
         if not alive.any() or top <= least:
             return Structures.empty(len(space.groups))
         grid = least * (1 - 1e-12) + (top - least) * np.linspace(0.0, 1.0, GRID + 1) ** 2
-        bottlenecks, ends = self._by_depth
         ledger = _Ledger(
             target=target,
             grid=grid,
-            held=self._held(bottlenecks, grid * (1 + 1e-12)),
+            held=self._held(capacities.by_depth, grid * (1 + 1e-12)),
             end_grid=target * np.linspace(0.0, 1.0, END_GRID + 1),
-            end_held=self._held(ends, target * np.linspace(0.0, 1.0, END_GRID + 1) * (1 + 1e-12)),
+            end_held=self._held(self._ends, target * np.linspace(0.0, 1.0, END_GRID + 1) * (1 + 1e-12)),
         )
         found = []
         size = 0
