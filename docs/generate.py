@@ -2,8 +2,9 @@
 
 python docs/generate.py [--bench RUNS] [--check]
 
-Whole files (docs/cli.md, docs/schemas/) and parts between `<!-- generated: NAME -->` and `<!-- /generated -->`.
-`tables` holds what needs no run; docs/screens.py has the rest. --bench also reruns the benchmarks.
+Whole files (docs/cli.md, docs/schemas/, docs/pictures/) and parts between `<!-- generated: NAME -->` and
+`<!-- /generated -->`. `tables` holds what needs no search, some of it from docs/schedules.py; docs/screens.py has the
+rest. --bench also reruns the benchmarks.
 --check writes nothing and fails where a table is not as it would be written.
 """
 
@@ -12,7 +13,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,15 @@ from hetplan.specs.families import NESTED_TYPES, known_types
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a script's path begins with its own folder
 
-from docs.screens import ROOT, bench, fenced, screens
+from docs import schedules
+from docs.markdown import ROOT, fenced, table
+from docs.screens import bench, screens
 
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in (
-    "guide", "formulation", "cost-model", "json", "python-api", "adding", "files", "glossary",
+    "guide", "schedules", "formulation", "cost-model", "json", "python-api", "adding", "files", "glossary",
 )))  # fmt: skip
-MARK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- /generated -->)", re.DOTALL)
+MARK = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n)(.*?)(<!-- /generated -->)", re.DOTALL)
 QUANTITY = r"^\s*[0-9.,_]+"
 """How the pattern of a number with a unit begins."""
 NOTE = "<!-- Written by docs/generate.py: make docs -->"
@@ -52,18 +55,10 @@ RECORDS: dict[str, tuple[SchemaKind, str]] = {
     "search": ("result", "`infeasible` is null unless no plan fits; then `plans` is empty."),
     "predict": ("predict", ""),
     "compare": ("compare", ""),
+    "timeline": ("timeline", ""),
     "show": ("show", "One of three objects, told apart by `topic`."),
     "schema": ("error", ""),
 }
-
-
-# -- Markdown
-
-
-def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = [header, tuple("---" for _ in header), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def fill(text: str, parts: Mapping[str, str]) -> str:
@@ -88,7 +83,9 @@ def stack() -> str:
     for name, info in StackSpec.model_fields.items():
         key = info.alias or name
         if name not in ("name", "sources"):
-            rows.append((f"`{key}`", info.description or "", str(written[key]), profile.sources.get(key, "assumed")))
+            value = written[key]
+            words = ", ".join(value) if isinstance(value, list) else str(value)
+            rows.append((f"`{key}`", info.description or "", words, profile.sources.get(key, "assumed")))
     return table(("parameter", "meaning", f"in {profile.name}", "source"), rows)
 
 
@@ -212,6 +209,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "functions": functions,
     "files": files,
     "records": records,
+    **schedules.TABLES,
 }
 
 
@@ -261,7 +259,7 @@ def whole_files() -> dict[Path, str]:
     found = {DOCS / "cli.md": cli()}
     for kind in SCHEMA_KINDS:
         found[DOCS / "schemas" / f"{kind}.json"] = json.dumps(json_schema(kind), indent=2) + "\n"
-    return found
+    return found | schedules.pictures()
 
 
 def pages(parts: Mapping[str, str]) -> dict[Path, str]:
@@ -300,7 +298,7 @@ def main() -> int:
     kept = {found[2]: found[3] for page in PAGES for found in MARK.finditer(page.read_text("utf-8"))}
     parts = {name: make() for name, make in TABLES.items()} | screens(kept)
     if options.bench:
-        parts["bench"] = bench(options.bench)
+        parts |= bench(options.bench)
     for path, text in (whole_files() | pages(parts)).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8", newline="\n")

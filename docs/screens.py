@@ -1,6 +1,5 @@
 """What the pages show of real runs: screens, a record, a pipe, times. Rewritten by `make docs`."""
 
-import io
 import json
 import os
 import re
@@ -9,16 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from docs.markdown import ROOT, console, fenced
+
 COLUMNS = "100"
-
-
-def fenced(text: str, language: str = "") -> str:
-    """A fenced block."""
-    return f"```{language}\n{text.rstrip()}\n```\n"
+HETHUB = ("clusters/hethub-768.yaml", "models/llama-140b.yaml")
+"""What `make run` searches."""
 
 
 def run(*arguments: str, both: bool = True) -> str:
@@ -30,11 +26,6 @@ def run(*arguments: str, both: bool = True) -> str:
         done.stdout + ("\n" if done.stdout and done.stderr and both else "") + (done.stderr if both else "")
     ).splitlines()
     return "\n".join(line.rstrip() for line in lines)
-
-
-def console(command: str, output: str) -> str:
-    """A command with what it printed."""
-    return fenced(f"$ {command}\n{output}", "console")
 
 
 BAD_FILE = """\
@@ -65,6 +56,8 @@ def example() -> str:
     best = record["plans"][0]
     for stages in (best["plan"]["stages"], best["prediction"]["stages"]):
         del stages[1:]
+    if record["plain_1f1b"]:
+        record["plain_1f1b"]["plan"] = "..."
     for digest in (record["cluster"], record["model"]):
         digest["digest"] = digest["digest"][:15] + "..."
     record["run"]["elapsed_s"] = round(record["run"]["elapsed_s"], 1)
@@ -86,8 +79,19 @@ def jq() -> str | None:
     return console(f"hetplan search {' '.join(files)} --json | jq -r '{JQ}'", done.stdout)
 
 
+def timeline() -> str:
+    """The best plan of a result, drawn."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "result.json")
+        run("search", *HETHUB, "-o", path)
+        shown = run("timeline", path, both=False)
+    return console("hetplan timeline result.json", shown)
+
+
+BENCHMARKS = {"bench": "benchmarks", "bench-simulation": "benchmarks.simulation"}
 SCREENS: dict[str, Callable[[], str | None]] = {
-    "make-run": lambda: console("make run", run("search", "clusters/hethub-768.yaml", "models/llama-140b.yaml")),
+    "make-run": lambda: console("make run", run("search", *HETHUB)),
+    "timeline": timeline,
     "jq": jq,
     "bad-file": bad_file,
     "infeasible": lambda: console(
@@ -111,11 +115,11 @@ def screens(kept: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def bench(runs: str) -> str:
+def bench(runs: str) -> dict[str, str]:
     """What the benchmarks print."""
-    from benchmarks.__main__ import main as measure
-
-    text = io.StringIO()
-    with redirect_stdout(text):
-        measure(["--runs", runs])
-    return fenced(text.getvalue(), "text")
+    printed = {}
+    for name, module in BENCHMARKS.items():
+        command = [sys.executable, "-m", module, "--runs", runs]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        printed[name] = fenced(done.stdout, "text")
+    return printed

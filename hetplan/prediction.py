@@ -1,7 +1,10 @@
 """What is predicted of a plan, as plain data. `hetplan.predict` makes it, reports print it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 Verdict = Literal["fits", "tight", "oom", "illegal"]
 Binding = Literal["compute", "memory", "link", "none"]
@@ -118,3 +121,28 @@ class Prediction:
     def fits(self) -> bool:
         """Whether every stage is legal and within memory."""
         return all(stage.verdict in ("fits", "tight") for stage in self.stages)
+
+
+TraceKind = Literal["forward", "recompute", "backward", "weight", "transfer", "gradient_sync", "optimizer"]
+TRACE_KINDS: tuple[TraceKind, ...] = get_args(TraceKind)
+"""backward: input gradients alone where a schedule splits off the weight gradients (weight), else both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What every stage does when in one iteration: one entry per event, by stage and start."""
+
+    iteration_time_s: float
+    """The last event ends before it by the time that a step takes outside the pipeline."""
+    kind: npt.NDArray[np.int64]
+    """Index into TRACE_KINDS."""
+    stage: npt.NDArray[np.int64]
+    """The stage that works; of a transfer the one that receives."""
+    chunk: npt.NDArray[np.int64]
+    """Virtual stage on the stage, from 0; -1 for optimizer."""
+    microbatch: npt.NDArray[np.int64]
+    """From 0; -1 for gradient_sync and optimizer."""
+    sender: npt.NDArray[np.int64]
+    """The stage that sends; -1 for all but transfers."""
+    start_s: npt.NDArray[np.float64]
+    end_s: npt.NDArray[np.float64]

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from docs.generate import DOCS, MARK, PAGES, RECORDS, TABLES, commands, option_names, stale, tables
-from docs.screens import ROOT, SCREENS
+from docs.markdown import ROOT
+from docs.schedules import FAST, FORWARD, PICTURES, SLOW, held, shape, time
+from docs.screens import BENCHMARKS, SCREENS
 from hetplan.cost import collectives, compute, layers, memory, stages
 from hetplan.cost.profiles import StackSpec, load_stack
 from hetplan.errors import ExitCode
 from hetplan.plan import Plan
 from hetplan.report.reading import read_plan
 from hetplan.report.schemas import json_schema
+from hetplan.schedule.schedules import SCHEDULES
 from hetplan.specs.catalog import all_accelerators
 from hetplan.specs.files import load_cluster, load_model
 
@@ -64,7 +67,7 @@ def test_generated_parts_are_up_to_date() -> None:
 def test_every_part_is_placed() -> None:
     """Every part that is generated stands somewhere, none is empty, and no page asks for one that is not."""
     found = {match[2]: match[3] for page in PAGES for match in MARK.finditer(page.read_text("utf-8"))}
-    assert set(found) == {*TABLES, *SCREENS, "bench"}
+    assert set(found) == {*TABLES, *SCREENS, *BENCHMARKS}
     assert [name for name, text in found.items() if not text.strip()] == []
 
 
@@ -204,6 +207,40 @@ def test_every_command_has_its_json_described() -> None:
     names = {name.split()[0] for name, _ in commands()}
     assert names == set(RECORDS)
     assert [name for name in sorted(names) if f"\n### hetplan {name}\n" not in text] == []
+
+
+def test_every_schedule_is_drawn() -> None:
+    """docs/schedules.md has a section for every schedule, with a picture that is small enough for a page."""
+    text = (DOCS / "schedules.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## ([a-z0-9-]+)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
+    names = [entry.name for entry in SCHEDULES]
+    assert list(sections) == names
+    assert [name for name in names if f"](pictures/{name}.svg)" not in sections[name]] == []
+    assert sorted(path.name for path in PICTURES.iterdir()) == sorted(f"{name}.svg" for name in names)
+    assert max(path.stat().st_size for path in PICTURES.iterdir()) < 40_000
+
+
+def test_what_is_said_of_schedules_holds() -> None:
+    """The formulas and figures in the words of docs/schedules.md are those of the code."""
+    p, m = SLOW, FAST
+    for name, v, formula in (
+        ("1f1b", 1, lambda j: min(p - j, m)),
+        ("gpipe", 1, lambda j: m),
+        ("interleaved-1f1b", 2, lambda j: (2 * (p - 1 - j) + (2 - 1) * p + 1) / 2),
+        ("interleaved-1f1b", 4, lambda j: (2 * (p - 1 - j) + (4 - 1) * p + 1) / 4),
+        ("breadth-first", 2, lambda j: m),
+        ("zb-h1", 1, lambda j: p),
+        ("zb-v", 2, lambda j: p),
+    ):
+        of = shape(name, p, m, virtual_stages=v)
+        assert [held(of, j) for j in range(p)] == [formula(j) for j in range(p)], name
+    text = (DOCS / "schedules.md").read_text("utf-8")
+    assert f"Without it both take {time(shape('1f1b', p, m)):g}." in text
+    assert time(shape("1f1b", p, m, deeper=4)) == time(shape("1f1b", p, m))
+    # Each micro-batch costs the hop, once the pipeline is full; a deeper warm-up pays it once.
+    slow, plain = time(shape("1f1b", p, m), hop=2 * FORWARD), time(shape("1f1b", p, m))
+    assert slow - plain > 0.9 * m * 2 * FORWARD
+    assert time(shape("1f1b", p, m, deeper=2), hop=2 * FORWARD) == plain + 4 * FORWARD
 
 
 @pytest.mark.parametrize("folder", ["clusters", "models"])

@@ -12,7 +12,7 @@ from hetplan.plan import Plan
 from hetplan.predict import predict
 from hetplan.search.options import SearchOptions
 from hetplan.search.planner import search
-from hetplan.search.result import SearchResult
+from hetplan.search.result import Limits, SearchResult
 from hetplan.specs.files import load_inputs
 
 ROOT = Path(__file__).parent.parent
@@ -89,6 +89,25 @@ def test_prediction_of_a_found_plan_is_the_same(hethub: SearchResult) -> None:
     for entry in hethub.plans:
         again = predict(inputs.cluster, inputs.model, entry.plan, inputs.training, single_types=hethub.single_types)
         assert again == entry.prediction
+
+
+def test_slow_link_wants_another_order_of_work() -> None:
+    """Over the slow link the best plan beats all of plain 1F1B by more than its proof is open, and says why."""
+    inputs = load_inputs(
+        ROOT / "clusters" / "slow-link.yaml", ROOT / "models" / "llama-2-7b.yaml", {"global_batch_size": 512}
+    )
+    limits = Limits(max_tp=1, max_stages=4, max_microbatch_size=2)
+    options = SearchOptions(gap=0.01, limits=limits)
+    result = search(inputs.cluster, inputs.model, inputs.training, search_options=options)
+    best, plain = result.plans[0], result.plain
+    assert plain is not None
+    assert plain.iteration_time_s * (1 - plain.gap) > 1.05 * best.prediction.iteration_time_s
+    assert {stage.group for stage in best.plan.stages} == {"h100", "a100"}
+    assert best.plan.schedule.warmup is not None
+    assert "hop" in plain.why
+    assert plain.plan.schedule.warmup is None
+    again = predict(inputs.cluster, inputs.model, plain.plan, inputs.training)
+    assert again.iteration_time_s == pytest.approx(plain.iteration_time_s, rel=1e-12)
 
 
 @pytest.mark.proof

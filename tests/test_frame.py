@@ -55,8 +55,22 @@ def test_modules_are_short() -> None:
 
 
 def test_rooms_load_nothing() -> None:
-    """Importing a room loads none of its modules: a report reads `search.result` without a solver."""
-    assert [relative(p) for p in MODULES if p.name == "__init__.py" and p.stat().st_size] == ["hetplan/__init__.py"]
+    """Importing a room loads none of its modules, so a report reads `search.result` without a solver.
+
+    The package and the predict room name their public functions.
+    """
+    filled = [relative(p) for p in MODULES if p.name == "__init__.py" and p.stat().st_size]
+    assert filled == ["hetplan/__init__.py", "hetplan/predict/__init__.py"]
+
+
+def test_predictions_load_no_solver() -> None:
+    """The predict room brings neither a solver nor the command line's libraries, and its names exist."""
+    code = (
+        "from importlib import import_module\nroom = import_module('hetplan.predict')\n"
+        "assert all(hasattr(room, name) for name in room.__all__)"
+    )
+    known = ("hetplan.predict", "hetplan.search", "ortools", "pandas", "rich", "typer")
+    assert loaded(code, *known) == {"hetplan.predict"}
 
 
 def test_imports_are_declared() -> None:

@@ -24,6 +24,7 @@ COMMANDS = {
     "search": "Find the fastest plans for a cluster and a model, and prove how good they are.",
     "predict": "Predict the iteration time and memory of one plan.",
     "compare": "Compare two results; fail where the second is slower.",
+    "timeline": "Draw what every stage does when in one iteration.",
     "show": "List accelerators, software stacks or pipeline schedules.",
     "schema": "Print the JSON Schema of a file or a record.",
 }

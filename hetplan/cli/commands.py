@@ -6,13 +6,14 @@ words as the mistakes of a file.
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from hetplan.cli.kinds import read_value
-from hetplan.cli.options import OUTPUT, SHARED, Arg, Declared, Flag, Switch, training_flags
+from hetplan.cli.options import OUTPUT, PATH, SHARED, Arg, Declared, Flag, Switch, training_flags
 from hetplan.cli.output import Output, failed
 from hetplan.errors import ExitCode, Mistake, SpecError
 
@@ -27,18 +28,20 @@ def command(
     record: str | None = None,
     flags: Declared | None = None,
     training: bool = False,
+    output: str | None = None,
 ) -> Callable[[Function], Function]:
     """Make a function a command of `app`; `record` is what records call the command, where that is not its name.
 
     The function gets an `Output` as `out` and its declared parameters; as `flags` the values of these flags, and with
-    `training` as `training` the training values, None where not given. It returns the exit code, and raises SpecError
-    for mistakes of the user.
+    `training` as `training` the training values, None where not given. `output` is the help of -o where the function
+    writes that file itself. It returns the exit code, and raises SpecError for mistakes of the user.
     """
     groups = {"flags": flags or {}, "training": training_flags() if training else {}}
 
     def register(function: Function) -> Function:
         own = _own(function)
         declared = own | groups["flags"] | groups["training"]
+        shared = SHARED | ({"path": (replace(PATH, help=output), None)} if output else {})
 
         def run(**given: Any) -> None:
             path = None if given["path"] == "-" else given["path"]
@@ -55,7 +58,7 @@ def command(
                 code = failed(error, out)
             raise typer.Exit(code)
 
-        parameters = [_parameter(key, *entry) for key, entry in (declared | SHARED).items()]
+        parameters = [_parameter(key, *entry) for key, entry in (declared | shared).items()]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__doc__ = function.__doc__

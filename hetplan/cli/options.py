@@ -51,9 +51,10 @@ Cluster = Annotated[str, Arg("CLUSTER", FILE, "cluster file; - for stdin")]
 Model = Annotated[str, Arg("MODEL", FILE, "model file or a Hugging Face config.json; - for stdin")]
 Stack = Annotated[str | None, Flag("--stack", Text("NAME"), "software stack: a catalogue name, or a profile file")]
 
+PATH = Flag("--output", FILE, "write the JSON object to a file, whole or not at all", OUTPUT, "-o")
 SHARED: Declared = {
     "json": (Switch("--json", "print one JSON object", OUTPUT), False),
-    "path": (Flag("--output", FILE, "write the JSON object to a file, whole or not at all", OUTPUT, "-o"), None),
+    "path": (PATH, None),
     "quiet": (Switch("--quiet", "no progress and no hints", OUTPUT, "-q"), False),
     "verbose": (Switch("--verbose", "progress in a pipe too, and where a bug happened", OUTPUT, "-v"), False),
 }

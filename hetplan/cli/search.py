@@ -40,7 +40,7 @@ def search(
     from hetplan.report.search_screen import Files, search_notes, search_screen
 
     inputs = resolve(cluster, model, training, stack)
-    result = _searched(inputs, search_options(flags), out)
+    result = _searched(inputs, search_options(flags, inputs.stack), out)
     result = replace(result, warnings=(*inputs.assumed, *result.warnings))
     run = run_record(result.elapsed_s, solver=True, threads=1, seed=flags["seed"])
     record = search_record(result, inputs.recorded(flags), run)

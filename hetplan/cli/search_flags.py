@@ -5,7 +5,8 @@ from typing import Any, get_args
 
 from hetplan.cli.kinds import Choice, Number, Whole
 from hetplan.cli.options import Declared, Flag
-from hetplan.plan import Schedule
+from hetplan.cost.profiles import StackSpec
+from hetplan.plan import ScheduleName
 from hetplan.report.records import ObjectiveRecord, PlanSpaceRecord
 from hetplan.search.options import SearchOptions, SolverName
 from hetplan.search.result import Limits
@@ -13,7 +14,8 @@ from hetplan.search.result import Limits
 SPACE = "Plan space"
 OBJECTIVES = get_args(ObjectiveRecord.model_fields["name"].annotation)
 SPACES = get_args(PlanSpaceRecord.model_fields["name"].annotation)
-SCHEDULE_NAMES = get_args(Schedule.model_fields["name"].annotation)
+SCHEDULE_NAMES = get_args(ScheduleName)
+ALL = "all"
 _OPTIONS, _LIMITS = SearchOptions(), Limits()
 _STAGES = Whole(least=1, most=10_000)
 
@@ -33,8 +35,14 @@ SEARCH_FLAGS: Declared = {
     "seed": (Flag("--seed", Whole(least=0, most=2**31 - 1), "seed of the solver"), _OPTIONS.seed),
     "space": (Flag("--space", Choice(SPACES), "kind of plans that are searched", SPACE), SPACES[0]),
     "schedules": (
-        Flag("--schedule", Choice(SCHEDULE_NAMES), "pipeline schedule; repeat it for several", SPACE, many=True),
-        SCHEDULE_NAMES,
+        Flag(
+            "--schedule",
+            Choice((*SCHEDULE_NAMES, ALL)),
+            "pipeline schedule; repeat it for several  [default: those the stack runs]",
+            SPACE,
+            many=True,
+        ),
+        None,
     ),
     "max_stages": (Flag("--max-stages", _STAGES, "most stages of a pipeline", SPACE), _LIMITS.max_stages),
     "max_stages_per_group": (
@@ -53,11 +61,21 @@ SEARCH_FLAGS: Declared = {
         Flag("--max-microbatches", Whole(least=1, most=100_000), "most micro-batches in a step", SPACE),
         _LIMITS.max_microbatches,
     ),
+    "max_virtual_stages": (
+        Flag("--max-virtual-stages", Whole(least=1, most=64), "most chunks per stage", SPACE),
+        _LIMITS.max_virtual_stages,
+    ),
+    "max_warmup": (
+        Flag("--max-warmup", Whole(least=0, most=1000), "most further 1f1b warm-up per change of group", SPACE),
+        _LIMITS.max_warmup,
+    ),
 }
 
 
-def search_options(flags: dict[str, Any]) -> SearchOptions:
-    """The search that was asked for."""
+def search_options(flags: dict[str, Any], stack: StackSpec) -> SearchOptions:
+    """The search that was asked for: without schedules, those that the stack runs."""
+    asked = flags["schedules"] or stack.schedules
+    flags["schedules"] = tuple(name for name in SCHEDULE_NAMES if name in asked or ALL in asked)
     limits = Limits(**{field.name: flags[field.name] for field in fields(Limits)})
     own = {field.name: flags[field.name] for field in fields(SearchOptions) if field.name in flags}
     return SearchOptions(**own, limits=limits)

@@ -39,6 +39,8 @@ class LayerCost:
 
     forward_s: float
     backward_s: float
+    weight_s: float
+    """The part of the backward pass that works out weight gradients: one of the two products of each."""
     selective_s: float
     """Extra backward seconds when the attention core is recomputed."""
     full_s: float
@@ -57,6 +59,8 @@ class EndCost:
 
     forward_s: float
     backward_s: float
+    weight_s: float
+    """As of a LayerCost."""
     parameters: float
     expert_parameters: float
     kept_bytes: float
@@ -216,6 +220,7 @@ class Work:
         return LayerCost(
             forward_s=forward,
             backward_s=backward,
+            weight_s=products,
             selective_s=core,
             full_s=forward,
             parameters=parts.total - parts.experts,
@@ -272,6 +277,7 @@ class Work:
         return EndCost(
             forward_s=product + moved + exchange,
             backward_s=2 * product + BACKWARD_MEMORY_TRAFFIC * moved + exchange,
+            weight_s=product + BACKWARD_MEMORY_TRAFFIC * moved,
             parameters=table + arch.position_parameters + arch.projection_parameters,
             expert_parameters=0.0,
             kept_bytes=0.0,
@@ -293,7 +299,8 @@ class Work:
         tables = (0 if arch.tied_embeddings else 1) + (0 if first or not (arch.tied_embeddings or mtp) else 1)
         parameters: float = tables * self.vocabulary * width + arch.projection_parameters + arch.final_norm_parameters
         parameters += self.vocabulary if arch.head_bias else 0
-        forward, backward, experts = product + loss + exchange, 2 * product + loss + exchange, 0.0
+        forward, backward, weight = product + loss + exchange, 2 * product + loss + exchange, product
+        experts = 0.0
         kept = 2 * self._residual_bytes / self._shared
         if mtp:
             block = self.layer(arch.layer_kinds()[-1])
@@ -301,12 +308,14 @@ class Work:
             join = rates.gemm_s(self.tokens, arch.hidden_size / self.tp, 2 * arch.hidden_size)
             forward += mtp * (block.forward_s + join + product + loss)
             backward += mtp * (block.backward_s + 2 * join + 2 * product + loss)
+            weight += mtp * (block.weight_s + join + product)
             parameters += mtp * module.dense
             experts += mtp * module.experts
             kept += mtp * block.kept_bytes
         return EndCost(
             forward_s=forward,
             backward_s=backward,
+            weight_s=weight,
             parameters=parameters,
             expert_parameters=experts,
             kept_bytes=kept,

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from hetplan.errors import Mistake, SpecError
+from hetplan.plan import ScheduleName
 from hetplan.specs.loader import load_spec
 from hetplan.specs.quantities import Bytes, BytesPerSecond, Seconds, Spec
 
@@ -47,6 +48,12 @@ class StackSpec(Spec):
     optimizer_traffic_bytes: float = Field(gt=0, le=1000, description="bytes the optimizer moves per parameter")
     logits_bytes: float = Field(gt=0, le=100, description="bytes per logit on the last stage")
     workspace_bytes: Bytes = Field(alias="workspace", description="kernels' scratch memory and fragmentation")
+    transfers: Literal["overlapped", "eager", "rendezvous"] = Field(
+        "overlapped", description="whom a transfer between stages keeps busy: nobody, the sender's queue, both stages"
+    )
+    schedules: tuple[ScheduleName, ...] = Field(
+        ("1f1b",), min_length=1, description="pipeline schedules that the stack runs: those searched by default"
+    )
     step_fixed_s: Seconds = Field(alias="step_fixed", description="time of a step outside the pipeline")
     band: float = Field(gt=0, lt=1, description="half-width of the 90 % band where accelerators are measured")
     band_estimated: float = Field(gt=0, lt=1, description="the same where a rate is estimated from the datasheet")

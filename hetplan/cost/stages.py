@@ -46,6 +46,22 @@ class Degrees:
         return self.width * self.dp
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Consecutive blocks start .. stop - 1 of a stage, with how many recompute what."""
+
+    start: int
+    stop: int
+    selective: int = 0
+    full: int = 0
+    ends: tuple[EndCost, ...] = ()
+
+
+Holding = tuple[int, ...]
+"""Micro-batches of each part whose activations a stage holds at some moment: those whose backward is still to come,
+then those that wait for their weight gradients alone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageCosts:
     """Costs of stages on one group under one choice of degrees."""
@@ -57,7 +73,9 @@ class StageCosts:
     fabric: Fabric
     degrees: Degrees
     sequence_parallel: bool
-    num_microbatches: int
+    passes: int
+    """How often in a step ZeRO-2 and ZeRO-3 move a block's gradients and weights: once per micro-batch, or once where
+    the schedule takes all micro-batches through a chunk before the next."""
     shared_work: Work | None = None
     """Per-block costs worked out before: they depend neither on dp nor on ZeRO nor on micro-batches."""
 
@@ -97,11 +115,11 @@ class StageCosts:
         shards = max(1, self.degrees.dp * self.degrees.cp // self.degrees.ep)
         return state_bytes(self.training, self.stack, self.degrees.zero, shards)
 
-    def ends(self, *, first: bool, last: bool) -> tuple[EndCost, ...]:
-        """What an end stage holds and does besides its blocks."""
+    def ends(self, *, first: bool, last: bool, together: bool = False) -> tuple[EndCost, ...]:
+        """What the model's first and last part hold and do besides their blocks; `together`: on the same stage."""
         ends: tuple[EndCost, ...] = (self.work.embedding_cost,) if first else ()
         if last:
-            ends += (self.work.lone_head_cost if first else self.work.head_cost,)
+            ends += (self.work.lone_head_cost if first or together else self.work.head_cost,)
         return ends
 
     def forward_s(self, start: Any, stop: Any, ends: tuple[EndCost, ...]) -> Any:
@@ -113,6 +131,11 @@ class StageCosts:
         """Backward seconds of one micro-batch without recomputation."""
         sums = self.prefix("backward_s")
         return sums[stop] - sums[start] + sum(end.backward_s for end in ends)
+
+    def weight_s(self, start: Any, stop: Any, ends: tuple[EndCost, ...]) -> Any:
+        """The part of `backward_s` that works out weight gradients."""
+        sums = self.prefix("weight_s")
+        return sums[stop] - sums[start] + sum(end.weight_s for end in ends)
 
     def recompute_s(self, stop: Any, selective: Any, full: Any) -> Any:
         """Extra backward seconds of one micro-batch for recomputation."""
@@ -160,18 +183,28 @@ class StageCosts:
             gathered = sum(largest) * self.work.rates.element_bytes
         return sum(end.transient_bytes for end in ends) + self.stack.workspace_bytes + gathered
 
-    def memory(
-        self, start: int, stop: int, selective: int, full: int, ends: tuple[EndCost, ...], in_flight: int
-    ) -> MemoryUse:
-        """Bytes on one accelerator of the stage, by term."""
-        dense, experts = (float(n) for n in self.parameters(start, stop, ends))
-        kept = float(self.kept_bytes(start, stop, selective, full, ends))
+    def memory(self, parts: tuple[Part, ...], holdings: tuple[Holding, ...]) -> MemoryUse:
+        """Bytes on one accelerator of a stage, by term, at the worst of its holdings.
+
+        A micro-batch that waits for its weight gradients alone is held without recomputation.
+        """
+        dense = experts = 0.0
+        kept, whole = [], []
+        for part in parts:
+            held = self.parameters(part.start, part.stop, part.ends)
+            dense, experts = dense + float(held[0]), experts + float(held[1])
+            kept.append(float(self.kept_bytes(part.start, part.stop, part.selective, part.full, part.ends)))
+            whole.append(float(self.kept_bytes(part.start, part.stop, 0, 0, part.ends)))
+        activations = max(
+            sum(count * size for count, size in zip(holding, kept + whole, strict=True)) for holding in holdings
+        )
+        recomputed = self.block_bytes if any(part.full for part in parts) else 0.0
         return MemoryUse(
             weights_bytes=dense * self.state.weights + experts * self.expert_state.weights,
             gradients_bytes=dense * self.state.gradients + experts * self.expert_state.gradients,
             optimizer_bytes=dense * self.state.optimizer + experts * self.expert_state.optimizer,
-            activations_bytes=in_flight * kept + (self.block_bytes if full else 0.0),
-            other_bytes=self.fixed_bytes(ends),
+            activations_bytes=activations + recomputed,
+            other_bytes=self.fixed_bytes(tuple(end for part in parts for end in part.ends)),
         )
 
     def gradient_sync_s(self, dense: Any, experts: Any) -> Any:
@@ -192,8 +225,8 @@ class StageCosts:
             if degrees.zero <= 1:
                 return (reduce + gather) * after
             if degrees.zero == 2:
-                return self.num_microbatches * reduce * during + gather * after
-            return self.num_microbatches * (reduce + 2 * gather) * during
+                return self.passes * reduce * during + gather * after
+            return self.passes * (reduce + 2 * gather) * during
 
         ranks = degrees.dp * degrees.cp
         time = exchange(dense, degrees.tp, ranks)
@@ -219,6 +252,19 @@ class StageCosts:
         side = self.side()
         crosses = self.fabric.crosses(side.width, side.replicas, stage)
         return self.fabric.hop_s(side.size, side.width, side.replicas, crosses=crosses)
+
+    def wrap_hop_s(self, stages: int) -> float:
+        """One-way hop from the last of this group's `stages` stages back to its first."""
+        side = self.side()
+        per_domain = self.fabric.replicas_per_domain(side.width)
+        crosses = self.fabric.domains > 1 and stages * side.replicas > per_domain
+        return self.fabric.hop_s(side.size, side.width, side.replicas, crosses=crosses)
+
+    def gradient_bytes(self, dense: float, experts: float) -> float:
+        """Gradient bytes of a replica, spread over the replicas: what two copies of a chunk exchange per replica."""
+        element = self.work.rates.element_bytes
+        wire = element if self.training.precision in ("fp32", "tf32") else self.stack.gradient_bytes
+        return (dense + experts) * wire * self.degrees.width / self.degrees.dp
 
     def tied_bytes(self) -> float:
         """Gradient bytes of the shared table that first and last stage exchange per replica, summed over ranks."""

@@ -27,6 +27,7 @@ from hetplan.report.records import (
     MistakeRecord,
     ModelSummary,
     ObjectiveRecord,
+    PlainRecord,
     PlanRecord,
     PlanSpaceRecord,
     PredictionRecord,
@@ -95,6 +96,10 @@ def search_record(result: SearchResult, inputs: Inputs, run: RunRecord) -> Resul
             iteration_time_s=result.bound_s if bounded else None,
             gap=result.gap if proved_gap else None,
             plan_space=PlanSpaceRecord(
+                name=result.space,
+                schedules=result.schedules,
+                max_virtual_stages=limits.max_virtual_stages,
+                max_warmup=limits.max_warmup,
                 max_stages=limits.max_stages,
                 max_stages_per_group=limits.max_stages_per_group,
                 max_tp=limits.max_tp,
@@ -115,11 +120,25 @@ def search_record(result: SearchResult, inputs: Inputs, run: RunRecord) -> Resul
         cluster=_cluster(inputs),
         model=_model(inputs),
         plans=tuple(_ranked(entry) for entry in result.plans),
+        plain_1f1b=_plain(result),
         infeasible=None if result.infeasible is None else _infeasible(result.infeasible),
         single_types=_single_types(result.single_types),
         pruned=PrunedRecord(**asdict(result.pruned)),
         warnings=result.warnings,
         run=run,
+    )
+
+
+def _plain(result: SearchResult) -> PlainRecord | None:
+    plain = result.plain
+    if plain is None or not result.plans:
+        return None
+    return PlainRecord(
+        iteration_time_s=plain.iteration_time_s,
+        gap=plain.gap,
+        longer=plain.iteration_time_s / result.plans[0].prediction.iteration_time_s - 1,
+        why=plain.why,
+        plan=plain.plan,
     )
 
 

@@ -57,6 +57,10 @@ def one_or_each(values: Sequence[object]) -> str:
     return texts[0] if len(set(texts)) == 1 else "|".join(texts)
 
 
+TWO_CHUNKS = ("zb-v", "dualpipe")
+"""Schedules that always have two chunks per stage."""
+
+
 def parallel_text(stages: Sequence[Stage]) -> str:
     """Parallel degrees, in stage order where they differ: tp4 dp32, tp8|tp4 dp16; cp and ep only where not 1."""
     parts = [one_or_each([f"tp{s.tp}" for s in stages]), one_or_each([f"dp{s.dp}" for s in stages])]
@@ -73,8 +77,12 @@ def plan_parallel_text(plan: Plan) -> str:
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """1f1b, or interleaved×2 with virtual stages."""
-    return schedule.name if schedule.virtual_stages == 1 else f"{schedule.name}×{schedule.virtual_stages}"
+    """1f1b, 1f1b+2 with up to 2 forwards of deeper warm-up, interleaved-1f1b×4 with 4 chunks per stage."""
+    if schedule.warmup is not None and any(schedule.warmup):
+        return f"{schedule.name}+{max(schedule.warmup)}"
+    if schedule.virtual_stages == 1 or schedule.name in TWO_CHUNKS:
+        return schedule.name
+    return f"{schedule.name}×{schedule.virtual_stages}"
 
 
 def microbatch_text(plan: Plan) -> str:

@@ -14,11 +14,17 @@ from hetplan.report.style import QUIET, WATCH, Terminal
 def plans_lines(record: ResultRecord, terminal: Terminal) -> list[Text]:
     """Heading, table, and a note where the ranking is not to be trusted."""
     plans = record.plans
-    parts = [terminal.text(f"best {len(plans)} found of {numbers.count(record.bound.plan_space.configurations)}")]
+    space = record.bound.plan_space
+    parts = [terminal.text(f"best {len(plans)} found of {numbers.count(space.configurations)}")]
     schedules = {measures.schedule_text(entry.plan.schedule) for entry in plans}
     same_schedule = len(schedules) == 1
     if same_schedule and not terminal.wide:
         parts.append(terminal.text(f"all {next(iter(schedules))}"))
+    searched = f"{len(space.schedules)} schedules searched" if len(space.schedules) > 2 else ", ".join(space.schedules)
+    if len(space.schedules) > 1 or not same_schedule:
+        parts.append(terminal.text(searched if len(space.schedules) > 2 else f"{searched} searched"))
+    if space.name != "uniform":
+        parts.append(terminal.text(f"{space.name} space"))
     lines = flow(parts, terminal, prefix=terminal.join(("Plans", "bold"), "   "))
     shown_schedule = terminal.wide or not same_schedule
     marks = ["bold" if entry.rank == 1 else "" for entry in plans]

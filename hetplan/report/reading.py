@@ -30,6 +30,8 @@ class PlanFile:
     inputs: InputsRecord | None = None
     stack: StackSpec | None = None
     single_types: tuple[SingleType, ...] = ()
+    rank: int | None = None
+    """Rank of the plan in its result; None where it is the only one."""
 
 
 def read_record(text: str, file: str = "<stdin>") -> ResultRecord:
@@ -54,7 +56,8 @@ def read_plan_file(text: str, rank: int = 1, file: str = "<stdin>") -> PlanFile:
         raise _mistake(file, "is not a list", key="single_types")
     records = [_validate(SingleTypeRecord, e, ("single_types", i), text, file) for i, e in enumerate(entries)]
     singles = tuple(SingleType(accelerator=r.accelerator, tokens_per_s=r.tokens_per_s) for r in records)
-    return PlanFile(plan=plan, inputs=inputs, stack=stack, single_types=singles)
+    place = rank if "plans" in data else None
+    return PlanFile(plan=plan, inputs=inputs, stack=stack, single_types=singles, rank=place)
 
 
 def _is_json(text: str) -> bool:

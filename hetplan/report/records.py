@@ -76,13 +76,15 @@ class ObjectiveRecord(Spec):
 class PlanSpaceRecord(Spec):
     """The space that the bound speaks about."""
 
-    name: Literal["uniform"] = Field("uniform", description="plan space")
+    name: Literal["uniform", "per-group"] = Field("uniform", description="plan space")
     schedules: tuple[str, ...] = Field(("1f1b",), description="pipeline schedules searched")
     max_stages: Count = Field(description="most pipeline stages")
     max_stages_per_group: Count = Field(description="most stages on one group")
     max_tp: Count = Field(description="largest tensor parallel degree")
     max_microbatch_size: Count = Field(description="most sequences per micro-batch")
     max_microbatches: Count = Field(description="most micro-batches per step")
+    max_virtual_stages: Count = Field(1, description="most chunks per stage where a schedule takes any number")
+    max_warmup: Count = Field(0, description="most forwards of further 1f1b warm-up per change of group")
     group_orders: Literal["contiguous"] = Field("contiguous", description="a group's stages are neighbours")
     configurations: Count = Field(description="combinations of degrees and stage counts in the space")
 
@@ -237,6 +239,16 @@ class SingleTypeRecord(Spec):
     tokens_per_s: float | None = Field(description="tokens per second; null where it cannot run the model alone")
 
 
+class PlainRecord(Spec):
+    """The best plan under plain 1F1B, without deeper warm-up, in the uniform space."""
+
+    iteration_time_s: Seconds = Field(description="its time")
+    gap: float = Field(ge=0, description="how far below its time no such plan can be")
+    longer: float = Field(description="its time over that of plan 1, less 1")
+    why: str = Field(description="where plan 1 saves time; empty where it saves none")
+    plan: Plan = Field(description="the plan")
+
+
 class ResultRecord(Spec):
     """What `search` found: ranked plans, and a bound that no plan of the space can beat."""
 
@@ -250,6 +262,9 @@ class ResultRecord(Spec):
     cluster: ClusterSummary = Field(description="the cluster in short")
     model: ModelSummary = Field(description="the model in short")
     plans: tuple[PlanRecord, ...] = Field(description="best first")
+    plain_1f1b: PlainRecord | None = Field(
+        None, description="what plan 1 is up against; null where other orders of work were not searched"
+    )
     infeasible: InfeasibleRecord | None = Field(description="why no plan fits; null where one does")
     single_types: tuple[SingleTypeRecord, ...] = Field(
         (), description="the best plan on each accelerator type alone, from which two of the ratios come"
@@ -318,6 +333,12 @@ class ScheduleRecord(Spec):
 
     name: str = Field(description="name")
     description: str = Field(description="what it does")
+    bubble: str = Field(description="idle time of like stages, in F, B, W, p, v, m")
+    splits_backward: bool = Field(description="whether weight gradients are work of their own")
+    weight_copies: int = Field(description="copies of the model's weights in the pipeline")
+    zero_2_and_3: bool = Field(description="whether ZeRO-2 and ZeRO-3 go with it")
+    frameworks: tuple[str, ...] = Field(description="frameworks that run it, with its name there")
+    source: str = Field(description="where it was published")
 
 
 class ShowAcceleratorsRecord(Spec):

@@ -13,11 +13,12 @@ from hetplan.report.records import (
     ResultRecord,
     ShowRecord,
 )
+from hetplan.report.timeline_record import TimelineRecord
 from hetplan.specs.catalog import names
 from hetplan.specs.cluster import ClusterSpec
 from hetplan.specs.model import ModelFile
 
-SchemaKind = Literal["cluster", "model", "plan", "result", "predict", "compare", "show", "error"]
+SchemaKind = Literal["cluster", "model", "plan", "result", "predict", "compare", "timeline", "show", "error"]
 SCHEMA_KINDS: tuple[SchemaKind, ...] = get_args(SchemaKind)
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -31,6 +32,7 @@ _PRINTED: dict[str, tuple[Any, str]] = {
     "result": (ResultRecord, "hetplan search result"),
     "predict": (PredictRecord, "hetplan prediction"),
     "compare": (CompareRecord, "hetplan comparison"),
+    "timeline": (TimelineRecord, "hetplan timeline"),
     "show": (ShowRecord, "hetplan listing"),
     "error": (ErrorRecord, "hetplan errors"),
 }

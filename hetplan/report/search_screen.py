@@ -12,6 +12,7 @@ from hetplan.report.plans_table import plans_lines
 from hetplan.report.records import InputsRecord, ModelSummary, PredictionRecord, ResultRecord
 from hetplan.report.stages import Shown, plan_lines
 from hetplan.report.style import BAD, GOOD, QUIET, WATCH, Terminal
+from hetplan.search.result import OPTIMAL_GAP
 
 MOST_KINDS = 3
 """More accelerator kinds than these are only counted."""
@@ -100,7 +101,24 @@ def _status(record: ResultRecord, terminal: Terminal) -> list[Text]:
         proof = _open_proof(record, terminal)
     lines = flow(speed_parts(record.plans[0].prediction, terminal), terminal, prefix=head)
     indent = Text(" " * head.cell_len, end="")
-    return lines + flow([terminal.text(part) for part in proof], terminal, prefix=indent)
+    lines += flow([terminal.text(part) for part in proof], terminal, prefix=indent)
+    return lines + _plain(record, terminal, indent)
+
+
+def _plain(record: ResultRecord, terminal: Terminal, prefix: Text) -> list[Text]:
+    """How the best plan compares with the best under plain 1F1B, and why it is faster."""
+    plain = record.plain_1f1b
+    if plain is None:
+        return []
+    if not plain.why:
+        text = "no other order of work gains over plain 1f1b"
+        return flow([terminal.text(text)], terminal, prefix=prefix) if record.status == "optimal" else []
+    order = measures.schedule_text(record.plans[0].plan.schedule)
+    known = "" if plain.gap <= OPTIMAL_GAP else " found"
+    text = (
+        f"plain 1f1b takes {numbers.seconds(plain.iteration_time_s)} at best{known}, {numbers.percent(plain.longer)} "
+    )
+    return wrapped(terminal.text(f"{text}longer; {order}: {plain.why}"), terminal, prefix=prefix)
 
 
 def _proof(record: ResultRecord, terminal: Terminal) -> list[str]:
@@ -206,5 +224,6 @@ def _next_steps(record: ResultRecord, files: Files) -> list[tuple[str, str]]:
     else:
         saved = shlex.quote(files.saved)
         steps.append((f"hetplan predict {cluster} {model} {saved}", "one plan by itself; others with --rank"))
+        steps.append((f"hetplan timeline {saved}", "what every stage does when; -o t.html to look closer"))
         steps.append((f"hetplan compare {saved} other.json", "what another cluster or model changes"))
     return steps

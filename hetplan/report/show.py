@@ -74,18 +74,36 @@ def accelerators_record(specs: Sequence[AcceleratorSpec]) -> ShowAcceleratorsRec
 def schedules_record() -> ShowSchedulesRecord:
     """The record of `show schedules`."""
     return ShowSchedulesRecord(
-        schedules=tuple(ScheduleRecord(name=s.name, description=s.description) for s in SCHEDULES)
+        schedules=tuple(
+            ScheduleRecord(
+                name=s.name,
+                description=s.description,
+                bubble=s.bubble,
+                splits_backward=s.splits_backward,
+                weight_copies=s.copies,
+                zero_2_and_3=s.once,
+                frameworks=s.frameworks,
+                source=s.source,
+            )
+            for s in SCHEDULES
+        )
     )
 
 
 def schedules_screen(record: ShowSchedulesRecord, terminal: Terminal) -> list[Text]:
-    """One row for each schedule."""
-    rows = record.schedules
-    columns = [
-        Column(header="schedule", cells=tuple(terminal.text(row.name) for row in rows), align="left"),
-        Column(header="what it does", cells=tuple(terminal.text(row.description) for row in rows), align="left"),
-    ]
-    return table(columns, terminal)
+    """For each schedule what it does, its bubble, who runs it and where it was published."""
+    lines: list[Text] = []
+    for row in record.schedules:
+        if lines:
+            lines.append(BLANK)
+        lines += wrapped(terminal.text(row.description), terminal, prefix=terminal.join((f"{row.name:<18}", "bold")))
+        for label, text in (
+            ("bubble", row.bubble),
+            ("runs on", "; ".join(row.frameworks)),
+            ("source", row.source),
+        ):
+            lines += wrapped(terminal.text(text), terminal, prefix=terminal.join(f"{'':<18}", (f"{label:<8}", QUIET)))
+    return lines
 
 
 def accelerators_screen(

@@ -6,7 +6,7 @@ import os
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -127,6 +127,11 @@ class Terminal:
         """At 140 columns nothing is left out."""
         return self.width >= WIDEST
 
+    @property
+    def rgb(self) -> bool:
+        """Whether colours beyond the theme's 16 can be shown."""
+        return self.console.color_system in ("256", "truecolor") and not self.console.no_color
+
     def text(self, text: str, style: str = "") -> Text:
         """A piece of text in this stream's symbols; never read as markup."""
         return Text(self.symbols.text(text), style=style, end="")
@@ -183,7 +188,7 @@ def terminal(stream: TextIO, *, environment: Mapping[str, str] | None = None, wi
         file=stream,
         width=columns,
         force_terminal=styled,
-        color_system="standard" if styled else None,
+        color_system=_color_system(environment) if styled else None,
         no_color=bool(environment.get("NO_COLOR")),
         markup=False,
         emoji=False,
@@ -198,6 +203,13 @@ def terminal(stream: TextIO, *, environment: Mapping[str, str] | None = None, wi
         is_terminal=is_terminal,
         animated=styled,
     )
+
+
+def _color_system(environment: Mapping[str, str]) -> Literal["standard", "256", "truecolor"]:
+    """How many colours the terminal says it has; colours by name are the theme's in any case."""
+    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256color" in environment.get("TERM", "") else "standard"
 
 
 def _is_terminal(stream: TextIO) -> bool:

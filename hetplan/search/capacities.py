@@ -26,7 +26,8 @@ class Capacities:
         self.space = space
         self.layers = space.setting.model.architecture.layers
         entries = space.program_options
-        self.by_depth = [least_table(entry.middle_c, entry.first_c, entry.last_c) for entry in entries]
+        fixed = space.root.stages is not None
+        self.by_depth = [least_table(entry.middle_c, entry.first_c, entry.last_c, fixed=fixed) for entry in entries]
         """Per option and depth, least c over places and over n and more blocks, shape (K, L + 1)."""
         self.tied = [np.minimum.accumulate(table, axis=0) for table in self.by_depth]
         """The same, least over depths up to row + 1."""
@@ -34,17 +35,19 @@ class Capacities:
         """Per option, least seconds per block of any stage."""
         count = np.maximum(np.arange(self.layers + 1), 1)
         for o in range(len(entries)):
-            times = [space.table(o, place).time_s[0] for place in ("middle", "first", "last")]
-            self.per_block.append(float(min((time / count)[1:].min() for time in times)))
-        firsts = [space.table(o, "first") for o in range(len(entries))]
+            tables = [space.term(o, place, 0, "fill") for place in ("middle", "first", "last")]
+            self.per_block.append(float(min((table.min(axis=0) / count)[1:].min() for table in tables)))
         self.after = min(
-            (float(np.where(np.isfinite(table.backward_s[0]), table.after_s, np.inf).min()) for table in firsts),
+            (
+                float(np.where(space.table(o, "first").possible.any(axis=0), space.after_first(o), np.inf).min())
+                for o in range(len(entries))
+            ),
             default=0.0,
         )
         index = np.arange(self.layers + 1)
         # An option that fits nowhere takes no part in any combination; its pace is infinite.
         paces = [pace if np.isfinite(pace) else 0.0 for pace in self.per_block]
-        self.first_extra = [float((entry.first_t[0] - index * paces[o]).min()) for o, entry in enumerate(entries)]
+        self.first_extra = [float((entry.first_t - index * paces[o]).min()) for o, entry in enumerate(entries)]
         """Per option, least seconds of the first stage beyond its blocks, with what follows its last backward."""
         self.last_extra = [float((entry.last_t - index * paces[o]).min()) for o, entry in enumerate(entries)]
         self.fixed = space.setting.stack.step_fixed_s
@@ -57,7 +60,9 @@ class Capacities:
             by_group.setdefault(entry.group, [-1]).append(o)
         found = np.array(list(product(*by_group.values())), dtype=np.int64)
         dead = [o for o, pace in enumerate(self.per_block) if not np.isfinite(pace)]
-        used: Ints = found[(found >= 0).any(axis=1) & ~np.isin(found, dead).any(axis=1)]
+        # A deeper warm-up per change of group takes two groups.
+        fewest = 2 if self.space.root.warmup else 1
+        used: Ints = found[((found >= 0).sum(axis=1) >= fewest) & ~np.isin(found, dead).any(axis=1)]
         return used
 
     def _held(self, combinations: Ints, bottlenecks: Floats, stages: int) -> tuple[Floats, Floats, Floats]:
@@ -84,6 +89,8 @@ class Capacities:
 
     def least_bottleneck(self, stages: int) -> float:
         """Least C at which the cluster can hold the model in at most so many stages; infinite where it never can."""
+        if not len(self.combinations) or stages < 1:
+            return float("inf")
         rows = [row[stages - 1] for row in self.tied]
         values = np.unique(np.concatenate([row[np.isfinite(row)] for row in rows] or [[]]))
         low, high = 0, len(values)
@@ -111,7 +118,7 @@ class Capacities:
         ends += np.array([*self.last_extra, np.inf])[combinations].min(axis=1)
         inner = np.array([*self.space.least_inner_hop, np.inf])[combinations].min(axis=1)
         hop = np.minimum(inner, self.space.least_cross_hop) if len(self.space.groups) > 1 else inner
-        base = self.fixed + ends + 2 * (fewest - 1) * hop
+        base = self.fixed + ends + self.space.hop_weight * (fewest - 1) * hop
         low: Floats = base + least + self.layers * pace.min(axis=1)
         top = target - float(base.min())
         if not np.isfinite(top) or top <= least:
@@ -137,7 +144,7 @@ class Capacities:
         ranges = [np.arange(1, min(space.options[o].max_stages, space.max_stages) + 1) for o in used]
         counts = np.stack([axis.ravel() for axis in np.meshgrid(*ranges, indexing="ij")], axis=1)
         total = counts.sum(axis=1)
-        counts = counts[(total >= 2) & (total <= space.max_stages)]
+        counts = counts[(total >= space.min_stages) & (total <= space.max_stages)]
         base = self.fixed + min(self.first_extra[o] for o in used) + min(self.last_extra[o] for o in used)
         caps = [
             np.array([np.searchsorted(row, grid * (1 + 1e-12), side="right") - 1.0 for row in self.tied[o]])
@@ -159,9 +166,16 @@ class Capacities:
         return possible_counts
 
 
-def least_table(middle: Floats, first: Floats, last: Floats) -> Floats:
-    """Least of the places' tables at each depth, over n and more blocks, (K, L + 1); the last stage has depth 1."""
-    table = np.minimum(middle, first)
+def least_table(middle: Floats, first: Floats, last: Floats, *, fixed: bool) -> Floats:
+    """Least of the places' tables at each depth, over n and more blocks, (K, L + 1); the last stage has depth 1.
+
+    `fixed`: the first stage has depth K.
+    """
+    if fixed:
+        table = middle.copy()
+        table[-1] = first[-1]
+    else:
+        table = np.minimum(middle, first)
     table[0] = last
     return np.minimum.accumulate(table[:, ::-1], axis=1)[:, ::-1]
 

@@ -13,9 +13,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hetplan.schedule.bounds import replica_bound, warmups
-from hetplan.schedule.simulator import CriticalPath, critical_path, stage_ends
+from hetplan.schedule.bounds import lower_bound, warmups
+from hetplan.schedule.paths import CriticalPath, critical_path
+from hetplan.schedule.simulator import Shape, step_s
+from hetplan.search.forms import form, tied
 from hetplan.search.paths import PathPool, least_split, suffix_sums, weigh
+from hetplan.search.tables import Bools
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -33,70 +36,95 @@ ROUNDING = 1e-12
 """Relative slack of comparisons between sums of floats."""
 
 
-def tied(forward_s: Floats, backward_s: Floats, ahead: Floats, num_microbatches: int) -> Floats:
-    """What a stage adds to the round-trip bound, c = (m - 1) t - w min(F, B); infinite where B is."""
-    possible = np.isfinite(backward_s)
-    back = np.where(possible, backward_s, 0.0)
-    value = (num_microbatches - 1) * (forward_s + back) - ahead * np.minimum(forward_s, back)
-    return np.where(possible, value, np.inf)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Tables of p stages over blocks n = 0 .. L, at their depths; infinite `backward_s` where n is impossible."""
+    """Tables of p stages over blocks n = 0 .. L, with what they hold in flight."""
 
-    forward_s: Floats
-    """(p, L + 1)"""
-    backward_s: Floats
+    shape: Shape
+    work_s: Floats
+    """Seconds of every unit, shape (p, L + 1, units)."""
+    possible: Bools
+    """Whether a stage can hold n blocks, shape (p, L + 1)."""
     after_s: Floats
+    """What follows each chunk's last backward, shape (p, L + 1, v)."""
     hop_s: Floats
-    """(p - 1,)"""
-    num_microbatches: int
+    """(p,), the last one back to the first stage."""
     fixed_s: float
-    schedule: str = "1f1b"
     counters: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     pool: PathPool = field(default_factory=PathPool, compare=False, repr=False)
 
     @property
     def stages(self) -> int:
         """Stages of the pipeline, p."""
-        return int(self.forward_s.shape[0])
+        return int(self.work_s.shape[0])
 
     @property
     def layers(self) -> int:
         """Blocks of the model, L."""
-        return int(self.forward_s.shape[1]) - 1
+        return int(self.work_s.shape[1]) - 1
+
+    @cached_property
+    def _line(self) -> bool:
+        """Whether the round-trip bound is that of 1F1B and GPipe, which also bounds every stage's own end."""
+        return self.shape.schedule in ("1f1b", "gpipe")
 
     @cached_property
     def time_s(self) -> Floats:
-        """t, shape (p, L + 1)."""
-        return self.forward_s + self.backward_s
+        """f, what a stage adds to a path through another one, shape (p, L + 1); infinite where impossible."""
+        fill = self.work_s.sum(axis=2) if self._line else form(self.shape).fill(self.work_s)
+        return np.where(self.possible, fill, np.inf)
 
     @cached_property
     def tied_s(self) -> Floats:
-        """(m - 1) t - w min(F, B): what a stage adds to the round-trip bound, shape (p, L + 1)."""
-        ahead = warmups(self.stages, self.num_microbatches)[:, None]
-        return tied(self.forward_s, self.backward_s, ahead, self.num_microbatches)
+        """c, what a stage adds to the path through it, shape (p, L + 1)."""
+        if not self._line:
+            paths = form(self.shape)
+            values = np.array([paths.tied(j, work) for j, work in enumerate(self.work_s)])
+        else:
+            gpipe = self.shape.schedule == "gpipe"
+            ahead = np.zeros(self.stages) if gpipe else warmups(self.shape)
+            values = tied(self.work_s[:, :, 0], self.work_s[:, :, 1], ahead[:, None], self.shape.num_microbatches)
+        return np.where(self.possible, values, np.inf)
 
-    def _rows(self, splits: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+    @cached_property
+    def hop_weight(self) -> float:
+        """How often a path crosses each hop at least."""
+        return 2.0 if self._line else form(self.shape).hop
+
+    @cached_property
+    def lead_s(self) -> Floats:
+        """What a stage adds to a path that goes on below it, shape (p, L + 1), with the hop."""
+        hops = np.append(self.hop_s[:-1], 0.0)[:, None]
+        if self._line:
+            return np.where(self.possible, self.work_s[:, :, 0] + hops, np.inf)
+        return self.time_s + self.hop_weight * hops
+
+    @cached_property
+    def ending_s(self) -> Floats:
+        """What follows the end of a stage on every path through it, shape (p, L + 1): its own, or the first stage's."""
+        if self._line:
+            return self.after_s[:, :, 0]
+        ending = np.zeros(self.possible.shape)
+        ending[0] = self.after_s[0] @ form(self.shape).after
+        return ending
+
+    def _rows(self, splits: Ints) -> tuple[Floats, Floats, Floats]:
         stage = np.arange(self.stages)
-        hops = np.broadcast_to(self.hop_s, (splits.shape[0], self.stages - 1))
-        return self.forward_s[stage, splits], self.backward_s[stage, splits], hops, self.after_s[stage, splits]
+        hops = np.broadcast_to(self.hop_s, (splits.shape[0], self.stages))
+        return self.work_s[stage, splits], hops, self.after_s[stage, splits]
 
     def simulate(self, splits: Ints) -> Floats:
         """Exact iteration seconds of splits (K, p); infinite where a stage cannot hold its blocks."""
-        forward, backward, hops, after = self._rows(splits)
         self.counters["simulations"] = self.counters.get("simulations", 0) + len(splits)
-        good = np.isfinite(backward).all(axis=1)
+        good = self.possible[np.arange(self.stages), splits].all(axis=1)
         time = np.full(len(splits), np.inf)
         if good.any():
-            ends = stage_ends(self.schedule, forward[good], backward[good], hops[good], self.num_microbatches)
-            time[good] = (ends + after[good]).max(axis=1) + self.fixed_s
+            time[good] = step_s(self.shape, *self._rows(splits[good])).max(axis=1) + self.fixed_s
         return time
 
     def bound(self, splits: Ints) -> Floats:
         """Lower bounds on the iteration seconds of splits (K, p), all of them possible."""
-        return replica_bound(*self._rows(splits), self.num_microbatches) + self.fixed_s
+        return lower_bound(self.shape, *self._rows(splits)) + self.fixed_s
 
     @cached_property
     def suffixes(self) -> Suffixes:
@@ -107,10 +135,10 @@ class Chain:
     def _suffixes(self, cap_s: float) -> Suffixes:
         """Dynamic programs from the last stage upwards, no stage above `cap_s` in `tied_s`.
 
-        fill: least sum of t and of the hops below, both ways. bottleneck: least of the largest `tied_s`. end: a
-        lower bound on max (end + A) of the pipeline cut at stage j, by
+        fill: least sum of f and of the hops below, as often as paths cross them. bottleneck: least of the largest
+        `tied_s`. end: a lower bound on max (end + A) of the pipeline cut at stage j, by
 
-            R_j >= max (sum_{i >= j} t_i + 2 X + C + A_j,  F_j + x_j + R_{j+1})
+            R_j >= max (sum_{i >= j} f_i + h X + C + A_j,  lead_j + R_{j+1})        lead = F + x under 1F1B
 
         with fill and bottleneck of the rest bounded apart, hence a bound and not the value.
         """
@@ -128,13 +156,13 @@ class Chain:
 
         for j in range(p - 1, -1, -1):
             hop = float(self.hop_s[j]) if j < p - 1 else 0.0
-            sums = rest(fill[j + 1]) + (time[j] + 2 * hop)[::-1]
+            sums = rest(fill[j + 1]) + (time[j] + self.hop_weight * hop)[::-1]
             worst = np.maximum(rest(bottleneck[j + 1]), np.where(np.isfinite(time[j]), self.tied_s[j], np.inf)[::-1])
-            later = rest(end[j + 1]) + (np.where(np.isfinite(time[j]), self.forward_s[j], np.inf) + hop)[::-1]
-            value = np.maximum(sums + worst + self.after_s[j, ::-1], later)
+            later = rest(end[j + 1]) + np.where(np.isfinite(time[j]), self.lead_s[j], np.inf)[::-1]
+            value = np.maximum(sums + worst + self.ending_s[j, ::-1], later)
             fill[j], bottleneck[j], end[j] = sums.min(axis=1), worst.min(axis=1), value.min(axis=1)
             choice[j] = size - 1 - value.argmin(axis=1)
-        first = float((sums[self.layers] + self.after_s[0, ::-1]).min())
+        first = float((sums[self.layers] + self.ending_s[0, ::-1]).min())
         return Suffixes(fill_s=fill, bottleneck_s=bottleneck, end_s=end, first_s=first, choice=choice)
 
     def _split(self, suffixes: Suffixes) -> Ints | None:
@@ -226,19 +254,17 @@ class Chain:
 
     def weigh(self, path: CriticalPath) -> Floats:
         """A path's seconds by stage and blocks, shape (p, L + 1)."""
-        return weigh(path, self.forward_s, self.backward_s, self.after_s, self.hop_s)
+        return weigh(path, self.work_s, self.possible, self.after_s, self.hop_s)
 
     def path(self, split: Ints) -> CriticalPath:
         """The longest path of a split."""
         stage = np.arange(self.stages)
-        forward, backward = self.forward_s[stage, split], self.backward_s[stage, split]
-        after = self.after_s[stage, split]
-        return critical_path(self.schedule, forward, backward, self.hop_s, after, self.num_microbatches)
+        return critical_path(self.shape, self.work_s[stage, split], self.hop_s, self.after_s[stage, split])
 
     def excluded(self, target_s: float) -> bool:
         """Whether a path of the pool alone keeps every split from the target."""
         budget = target_s * (1 - ROUNDING) - self.fixed_s
-        fill = suffix_sums(self.time_s)[0, self.layers] + 2 * float(self.hop_s.sum())
+        fill = suffix_sums(self.time_s)[0, self.layers] + self.hop_weight * float(self.hop_s[:-1].sum())
         closed = self.tied_s > budget - fill
         for path in self.pool.paths:
             weight = self.weigh(path)
@@ -326,11 +352,11 @@ class Chain:
             choices = np.flatnonzero(self.tied_s[j] <= part.high_s)
             grown = used[:, None] + choices
             left = np.clip(self.layers - grown, 0, self.layers)
-            step = self.time_s[j, choices] + 2 * hop
-            opened = np.maximum(open_s[:, None], ahead[:, None] + self.after_s[j, choices]) + step
+            step = self.time_s[j, choices] + self.hop_weight * hop
+            opened = np.maximum(open_s[:, None], ahead[:, None] + self.ending_s[j, choices]) + step
             closed = np.maximum(tied_s[:, None] + step, opened + self.tied_s[j, choices])
-            whole = first[:, None] + step + (self.after_s[0, choices] if j == 0 else 0.0)
-            later = ahead[:, None] + self.forward_s[j, choices] + hop
+            whole = first[:, None] + step + (self.ending_s[0, choices] if j == 0 else 0.0)
+            later = ahead[:, None] + self.lead_s[j, choices]
             tied = np.maximum(worst[:, None], self.tied_s[j, choices])
             fill, bottleneck = rest.fill_s[j + 1, left], rest.bottleneck_s[j + 1, left]
             bound = np.maximum(np.maximum(closed, opened + bottleneck) + fill, later + rest.end_s[j + 1, left])

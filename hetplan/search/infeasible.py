@@ -4,9 +4,10 @@ from collections.abc import Callable
 from functools import partial
 
 from hetplan.plan import Plan
-from hetplan.predict import Setting
+from hetplan.predict.setting import Setting
 from hetplan.search.fitting import closest_fit, first_fit, least_single_stage, memory_of, missing_bytes, plan_of
-from hetplan.search.result import Fix, Infeasible, Limits
+from hetplan.search.options import SearchOptions
+from hetplan.search.result import Fix, Infeasible
 from hetplan.specs.accelerator import AcceleratorSpec
 from hetplan.specs.catalog import all_accelerators
 from hetplan.specs.cluster import GroupSpec
@@ -18,21 +19,21 @@ Attempt = Callable[[Setting], tuple[float, Plan] | None]
 """Search again: (seconds per iteration, plan), or None where nothing is found."""
 
 
-def fits(setting: Setting, limits: Limits) -> bool:
-    """Whether any plan of the uniform space fits."""
+def fits(setting: Setting, options: SearchOptions) -> bool:
+    """Whether any plan of the space fits."""
     groups = tuple(range(len(setting.cluster.groups)))
-    alone = least_single_stage(setting, limits, groups)
-    return (alone is not None and alone[0] <= 0) or first_fit(setting, limits, groups) is not None
+    alone = least_single_stage(setting, options.limits, groups)
+    return (alone is not None and alone[0] <= 0) or first_fit(setting, options, groups) is not None
 
 
-def explain(setting: Setting, limits: Limits, attempt: Attempt) -> Infeasible:
+def explain(setting: Setting, options: SearchOptions, attempt: Attempt) -> Infeasible:
     """What binds, by how much, and the nearest things that would fit."""
     groups = tuple(range(len(setting.cluster.groups)))
     found = []
-    pipeline = closest_fit(setting, limits, groups)
+    pipeline = closest_fit(setting, options, groups)
     if pipeline is not None:
-        found.append(plan_of(setting, pipeline))
-    alone = least_single_stage(setting, limits, groups)
+        found.append(plan_of(pipeline))
+    alone = least_single_stage(setting, options.limits, groups)
     if alone is not None:
         found.append(alone[1])
     if not found:
@@ -53,7 +54,7 @@ def explain(setting: Setting, limits: Limits, attempt: Attempt) -> Infeasible:
     worst = max(range(len(uses)), key=lambda i: uses[i][0].total_bytes - uses[i][1])
     memory, usable = uses[worst]
     shortfall = memory.total_bytes - usable
-    fixes = _fixes(setting, limits, attempt)
+    fixes = _fixes(setting, options, attempt)
     group = closest.stages[worst].group
     return Infeasible(
         binding="memory",
@@ -83,9 +84,9 @@ def _grown(group: GroupSpec, part: str, count: int) -> GroupSpec:
     return group.model_copy(update={"accelerators_per_node": count, "nvlink_domain": None})
 
 
-def _fits_grown(setting: Setting, limits: Limits, index: int, part: str, count: int) -> bool:
+def _fits_grown(setting: Setting, options: SearchOptions, index: int, part: str, count: int) -> bool:
     group = _grown(setting.cluster.groups[index], part, count)
-    return fits(_with_group(setting, index, group), limits)
+    return fits(_with_group(setting, index, group), options)
 
 
 def _with_layers(setting: Setting, layers: int) -> Setting:
@@ -114,7 +115,7 @@ def _least(low: int, high: int, works: Callable[[int], bool]) -> int | None:
     return None
 
 
-def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
+def _fixes(setting: Setting, options: SearchOptions, attempt: Attempt) -> list[Fix]:
     """Single changes that fit: of the hardware, the smallest first, then of the model."""
     found: list[tuple[float, Fix]] = []
 
@@ -129,7 +130,7 @@ def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
         # More nodes need a network, which a file with one node need not give.
         part = "nodes" if group.inter_node is not None else "accelerators"
         size = group.nodes if part == "nodes" else group.accelerators_per_node
-        least = _least(size, MOST[part], partial(_fits_grown, setting, limits, i, part))
+        least = _least(size, MOST[part], partial(_fits_grown, setting, options, i, part))
         if least is not None:
             changed = _grown(group, part, least)
             change = f"{changed.accelerators} accelerators in {group.name}"
@@ -137,7 +138,7 @@ def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
             if part == "accelerators":
                 before, after = f"{size} in the node", f"{least}"
             keep(least / size, _with_group(setting, i, changed), change, before, after)
-        larger = _larger(setting, limits, i, group)
+        larger = _larger(setting, options, i, group)
         if larger is not None:
             changed = group.model_copy(update={"accelerator": larger, "usable_memory_bytes": None})
             before, after = (f"{s.memory_size_bytes / 1e9:.0f} GB" for s in (group.accelerator, larger))
@@ -149,7 +150,7 @@ def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
                 before,
                 after,
             )
-    layers = _most_layers(setting, limits)
+    layers = _most_layers(setting, options)
     if layers:
         total = setting.model.architecture.layers
         # A smaller model is another model: it comes last.
@@ -158,7 +159,7 @@ def _fixes(setting: Setting, limits: Limits, attempt: Attempt) -> list[Fix]:
     return [fix for _, fix in found]
 
 
-def _larger(setting: Setting, limits: Limits, index: int, group: GroupSpec) -> AcceleratorSpec | None:
+def _larger(setting: Setting, options: SearchOptions, index: int, group: GroupSpec) -> AcceleratorSpec | None:
     """The catalogue's smallest accelerator of the same maker with which a plan fits."""
     sheet = group.accelerator
     bigger = [
@@ -170,18 +171,18 @@ def _larger(setting: Setting, limits: Limits, index: int, group: GroupSpec) -> A
     ]
     for other in sorted(bigger, key=lambda other: (other.memory_size_bytes, other.name)):
         changed = group.model_copy(update={"accelerator": other, "usable_memory_bytes": None})
-        if fits(_with_group(setting, index, changed), limits):
+        if fits(_with_group(setting, index, changed), options):
             return other
     return None
 
 
-def _most_layers(setting: Setting, limits: Limits) -> int:
+def _most_layers(setting: Setting, options: SearchOptions) -> int:
     """The most blocks with which a plan fits; 0 where none does."""
     arch = setting.model.architecture
     low, high = arch.dense_layers, arch.layers
     while high - low > 1:
         middle = (low + high) // 2
-        if fits(_with_layers(setting, middle), limits):
+        if fits(_with_layers(setting, middle), options):
             low = middle
         else:
             high = middle

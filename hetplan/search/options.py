@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hetplan.plan import ScheduleName
 from hetplan.search.result import OPTIMAL_GAP, Limits
 
 SolverName = Literal["highs", "scip"]
+SpaceName = Literal["uniform", "per-group"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,9 @@ class SearchOptions:
     node_limit: int | None = None
     solver: SolverName = "highs"
     seed: int = 0
+    space: SpaceName = "uniform"
+    schedules: tuple[ScheduleName, ...] = ("1f1b",)
+    """Orders of work to choose among."""
     limits: Limits = field(default_factory=Limits)
 
 

@@ -3,7 +3,7 @@
 A path of the schedule's operations visits stage j's forward a_j times and its backward b_j times and crosses
 hops; it ends on a stage i. For all plans with as many stages and micro-batches
 
-    T >= sum_j (a_j F_j + b_j B_j) + sum hops + A_i
+    T >= sum_j (a_j F_j + b_j B_j) + sum hops + A_i             (for every unit of work, with chunks)
 
 Weights of several paths may be mixed. For one mixture the bound is a sum over stages, so its least value over
 all splits is a small dynamic program, with integer blocks and caps: a Lagrangian bound. Mixing in the longest
@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hetplan.schedule.simulator import CriticalPath, Floats, Ints
+from hetplan.schedule.paths import CriticalPath
+from hetplan.schedule.simulator import Floats, Ints
+from hetplan.search.tables import Bools
 
 KEPT = 6
 """Paths kept per shape."""
@@ -25,7 +27,7 @@ KEPT = 6
 
 @dataclass(slots=True)
 class PathPool:
-    """Paths and mixtures for p stages and m micro-batches, shared by all chains of that shape, useful ones first."""
+    """Paths and mixtures of one shape, shared by all chains of that shape, useful ones first."""
 
     paths: list[CriticalPath] = field(default_factory=list)
 
@@ -34,11 +36,9 @@ class PathPool:
         self.paths = [path, *(other for other in self.paths if other is not path)][:KEPT]
 
 
-def weigh(path: CriticalPath, forward_s: Floats, backward_s: Floats, after_s: Floats, hop_s: Floats) -> Floats:
+def weigh(path: CriticalPath, work_s: Floats, possible: Bools, after_s: Floats, hop_s: Floats) -> Floats:
     """A path's seconds by stage and blocks, shape (p, L + 1); its hops stand in the first row."""
-    possible = np.isfinite(backward_s)
-    weight = path.forward[:, None] * forward_s + path.backward[:, None] * np.where(possible, backward_s, 0.0)
-    weight += path.after[:, None] * after_s
+    weight = np.einsum("jnu,ju->jn", work_s, path.work) + np.einsum("jnc,jc->jn", after_s, path.after)
     weight[0] += float(path.hop @ hop_s)
     return np.where(possible, weight, np.inf)
 

@@ -18,6 +18,7 @@ l = 1 .. cap gives the segments (length, slope).
     s.t. sum of blocks = L;  one first, one last;  P stages in all;  sum_{o of g} y_o <= 1 per group
          sum of stages of o <= S_o y_o
          middle stages confined to depths [a, b] <= number of depths in it, for every start a and end b of a run
+         objective >= W_ab - C1 where options a and b alone are used: the window bound across their hop
 
 Stages with the same cap are interchangeable, so no order and no position is a variable. Groups may interleave:
 a relaxation; exact times are taken by `hetplan.search.chain`. This is the capacity-and-deadline form, with
@@ -48,6 +49,10 @@ NODE_LIMIT = 20_000
 """Branch-and-bound nodes of one program: a limit that reproduces, unlike a clock."""
 SAFETY = 1e-6
 """Relative amount by which a solver's bound is lowered: its own tolerances."""
+
+
+Ties = dict[tuple[int, int], float]
+"""Pairs of options: seconds that sum t + 2 X + A_first takes at least where these two alone are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +170,13 @@ def depth_runs(table_t: Floats, table_c: Floats, cap_c: float, deepest: int) -> 
 
 
 def _build(
-    options: list[ProgramOption], layers: int, stages: int, cap_c: float, cross_hop_s: float
+    options: list[ProgramOption],
+    layers: int,
+    stages: int,
+    cap_c: float,
+    cross_hop_s: float,
+    hop_weight: float,
+    ties: Ties,
 ) -> tuple[_Rows, list[dict[int, float]]] | None:
     """The program of a box and the stage variables of each option, or None where no end stage fits.
 
@@ -181,7 +192,7 @@ def _build(
     def stage(option: int, table: Floats, most: int) -> int:
         begin, value, segments = lower_hull(table)
         # Each stage pays one inner hop both ways; the last of a group is paid back below.
-        count = program.variable(most, integer=True, cost=value + 2 * options[option].inner_hop_s)
+        count = program.variable(most, integer=True, cost=value + hop_weight * options[option].inner_hop_s)
         blocks[count] = float(begin)
         stages_of[option][count] = 1.0
         for length, slope in segments:
@@ -207,12 +218,14 @@ def _build(
     program.row(dict.fromkeys(lasts, 1.0), 1, 1)
     everything: dict[int, float] = {}
     by_group: dict[int, list[int]] = defaultdict(list)
+    used: dict[int, int] = {}
     for o, option in enumerate(options):
         if not stages_of[o]:
             continue
         # A group in use has one hop fewer inside than stages, and one to another group (one fewer over all groups).
-        y = program.variable(1, integer=True, cost=2 * (cross_hop_s - option.inner_hop_s))
+        y = program.variable(1, integer=True, cost=hop_weight * (cross_hop_s - option.inner_hop_s))
         by_group[option.group].append(y)
+        used[o] = y
         program.row({**stages_of[o], y: -float(option.max_stages)}, -np.inf, 0.0)
         program.row({**dict.fromkeys(stages_of[o], -1.0), y: 1.0}, -np.inf, 0.0)
         everything |= stages_of[o]
@@ -225,7 +238,26 @@ def _build(
             inside = {v: 1.0 for c, d, v in spans if a <= c and d <= b}
             if len(inside) > 1:
                 program.row(inside, -np.inf, b - a + 1)
+    _tie(program, used, ties, hop_weight * cross_hop_s)
     return program, stages_of
+
+
+def _tie(program: _Rows, used: dict[int, int], ties: Ties, offset: float) -> None:
+    """Rows e + V >= W_ab (y_a + y_b - 1 - sum of the other y) for pairs of options with a slow hop between them.
+
+    Where no other option is used the two are neighbours, and W_ab is the least window bound less C1.
+    """
+    tied = {pair: seconds for pair, seconds in ties.items() if seconds > 0 and pair[0] in used and pair[1] in used}
+    if not tied:
+        return
+    cost = dict(enumerate(program.cost))
+    excess = program.variable(max(tied.values()), integer=False, cost=1.0)
+    for (a, b), seconds in tied.items():
+        terms = defaultdict(float, {v: c for v, c in cost.items() if c})
+        terms[excess] += 1.0
+        for o, y in used.items():
+            terms[y] += -seconds if o in (a, b) else seconds
+        program.row(dict(terms), offset - seconds, np.inf)
 
 
 def solve(
@@ -235,17 +267,19 @@ def solve(
     stages: int,
     cap_c: float,
     cross_hop_s: float,
+    hop_weight: float = 2.0,
+    ties: Ties | None = None,
     solver: SolverName,
     seed: int,
     time_limit_s: float,
     relative_gap: float,
 ) -> Outcome:
     """Solve the program of a box. `bound_s` is infinite where it is proved empty, 0 where nothing was learned."""
-    built = _build(options, layers, stages, cap_c, cross_hop_s)
+    built = _build(options, layers, stages, cap_c, cross_hop_s, hop_weight, ties or {})
     if built is None:
         return Outcome(answer="infeasible", bound_s=float("inf"), stages=None)
     program, stages_of = built
-    offset = -2 * cross_hop_s
+    offset = -hop_weight * cross_hop_s
     model = mathopt.Model.from_model_proto(program.message())
     parameters = mathopt.SolveParameters(
         time_limit=timedelta(seconds=time_limit_s),

@@ -20,6 +20,9 @@ class Limits:
     max_tp: int = 8
     max_microbatch_size: int = 8
     max_microbatches: int = 4096
+    max_virtual_stages: int = 4
+    max_warmup: int = 4
+    """Most forwards of further warm-up per change of group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,18 @@ class Infeasible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """The best plan under plain 1F1B, without deeper warm-up, in the uniform space: what others are up against."""
+
+    iteration_time_s: float
+    gap: float
+    """How far below its time no such plan can be; 0.001 and less: it is the best one."""
+    plan: Plan
+    why: str
+    """What the best plan of all does better, in words; empty where it is this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """Ranked plans, a bound no plan in the space can beat, and why the search stopped.
 
@@ -109,5 +124,9 @@ class SearchResult:
     infeasible: Infeasible | None
     warnings: tuple[str, ...]
     elapsed_s: float
+    space: Literal["uniform", "per-group"] = "uniform"
+    schedules: tuple[str, ...] = ("1f1b",)
+    plain: Plain | None = None
+    """None where plain 1F1B was not searched, or all that was."""
     single_types: tuple[SingleType, ...] = ()
     """The best plan on each accelerator type alone."""

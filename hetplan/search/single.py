@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from hetplan.cost.stages import Degrees
 from hetplan.plan import Plan, Recompute, Stage
-from hetplan.predict import Setting
+from hetplan.predict.setting import Setting
 from hetplan.search.result import Limits
 from hetplan.search.space import batch_choices, replica_slots, tensor_degrees
-from hetplan.search.tables import stage_table
+from hetplan.search.tables import place_layout, stage_table
+
+ONE = (((1, 0),),)
+"""Without a pipeline one micro-batch is in flight."""
 
 
 def single_stage_plans(
@@ -31,11 +32,11 @@ def single_stage_plans(
                     least = float(costs.state_bytes(0, layers, ends)) + costs.fixed_bytes(ends)
                     if least > spec.usable_bytes:
                         continue
-                    table = stage_table(costs, "only", spec.usable_bytes, 1)
-                    backward = float(table.backward_s[0, layers])
-                    if not np.isfinite(backward):
+                    table = stage_table(costs, place_layout(costs, "only"), spec.usable_bytes, ONE, splits=False)
+                    if not table.possible[0, layers]:
                         continue
-                    time_s = m * (float(table.forward_s[layers]) + backward) + float(table.after_s[layers])
+                    work = float(table.forward_s[0, layers]) + float(table.backward_s[0, 0, layers])
+                    time_s = m * work + (float(table.after_s[0, layers]) + float(table.optimizer_s[layers]))
                     selective, full = int(table.selective[0, layers]), int(table.full[0, layers])
                     stage = Stage(
                         group=spec.name,

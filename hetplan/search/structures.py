@@ -20,10 +20,13 @@ import numpy as np
 
 from hetplan.search.capacities import GRID, Capacities, fill_of, least_table
 from hetplan.search.chain import Floats, Ints
+from hetplan.search.crossings import Crossings
 from hetplan.search.roots import Structure
+from hetplan.search.tables import Place
 
 ROUNDS = 4
 """How often caps and sums tighten each other."""
+PLACES: tuple[Place, ...] = ("middle", "first", "last")
 BROKEN = -1e9
 """Blocks of a stage that cannot hold one: breaks every structure that has it."""
 
@@ -35,20 +38,45 @@ class StructureSearch:
         self.capacities = capacities
         self.space = capacities.space
         self.layers = capacities.layers
+        self.crossings = Crossings(self.space)
 
     @cached_property
-    def _ends(self) -> list[Floats]:
-        """Per option and depth, least c + A + B over places and over n and more blocks, shape (K, L + 1)."""
-        found = []
-        for o, entry in enumerate(self.space.program_options):
-            middle, first, last = (self.space.table(o, place) for place in ("middle", "first", "last"))
-            found.append(
+    def _ties(self) -> list[list[Floats]]:
+        """Per number of changes of group below and option, least c by depth as in `Capacities.by_depth`."""
+        space = self.space
+        if not space.most_changes:
+            return [self.capacities.by_depth]
+        return [
+            [
                 least_table(
-                    entry.middle_c + middle.after_s + middle.backward_s,
-                    entry.first_c + first.after_s + first.backward_s,
-                    entry.last_c + last.after_s + last.backward_s[0],
+                    space.term(o, "middle", e, "tied"),
+                    space.term(o, "first", e, "tied"),
+                    space.term(o, "last", 0, "tied")[0],
+                    fixed=False,
                 )
-            )
+                for o in range(len(space.options))
+            ]
+            for e in range(space.most_changes + 1)
+        ]
+
+    @cached_property
+    def _ends(self) -> list[list[Floats]]:
+        """As `_ties`, least c + A + B; nothing where a bound through a stage says nothing of its own end."""
+        space = self.space
+        found = []
+        for e in range(space.most_changes + 1) if space.own_ends else ():
+            row = []
+            for o in range(len(space.options)):
+                tables = []
+                for place in PLACES:
+                    changes = 0 if place == "last" else e
+                    table, tied = space.table(o, place), space.term(o, place, changes, "tied")
+                    back = space.term(o, place, changes, "fill") - table.forward_s[0]
+                    tables.append(
+                        np.where(np.isfinite(tied), tied + table.after_s[0] + table.optimizer_s + back, np.inf)
+                    )
+                row.append(least_table(tables[0], tables[1], tables[2][0], fixed=False))
+            found.append(row)
         return found
 
     @cached_property
@@ -57,8 +85,8 @@ class StructureSearch:
         count = np.maximum(np.arange(self.layers + 1), 1)
         found = []
         for o in range(len(self.space.options)):
-            tables = [self.space.table(o, place) for place in ("middle", "first", "last")]
-            forwards = [np.where(np.isfinite(t.backward_s[0]), t.forward_s, np.inf) / count for t in tables]
+            tables = [self.space.table(o, place) for place in PLACES]
+            forwards = [np.where(t.possible.any(axis=0), t.forward_s.sum(axis=0), np.inf) / count for t in tables]
             found.append(min(float(values[1:].min()) for values in forwards))
         return found
 
@@ -71,14 +99,15 @@ class StructureSearch:
             for o, entry in enumerate(space.options)
         ]
 
-    def _held(self, tables: list[Floats], limits: Floats) -> Floats:
-        """Blocks that the stages of an option at depths 1 .. k hold under each limit: (options, limits, K + 1)."""
+    def _held(self, tables: list[list[Floats]], limits: Floats) -> Floats:
+        """Blocks that the stages at depths 1 .. k hold under each limit: (changes, options, limits, K + 1)."""
         depths = self.space.max_stages
-        held = np.zeros((len(tables), len(limits), depths + 1))
-        for o, table in enumerate(tables):
-            for k in range(depths):
-                caps = np.searchsorted(table[k], limits, side="right") - 1.0
-                held[o, :, k + 1] = held[o, :, k] + np.where(caps >= 1, caps, BROKEN)
+        held = np.zeros((len(tables), len(self.space.options), len(limits), depths + 1))
+        for e, row in enumerate(tables):
+            for o, table in enumerate(row):
+                for k in range(depths):
+                    caps = np.searchsorted(table[k], limits, side="right") - 1.0
+                    held[e, o, :, k + 1] = held[e, o, :, k] + np.where(caps >= 1, caps, BROKEN)
         return held
 
     def below(self, target: float, limit: int, check: Callable[[], None] = lambda: None) -> Structures | None:
@@ -89,7 +118,7 @@ class StructureSearch:
         capacities, space = self.capacities, self.space
         if not np.isfinite(target):
             return None
-        alive = capacities.bounds(2, space.max_stages, target) < target
+        alive = capacities.bounds(space.min_stages, space.max_stages, target) < target
         least = capacities.least_bottleneck(space.max_stages)
         top = target - capacities.fixed - capacities.after - self.layers * min(capacities.per_block)
         if not alive.any() or top <= least:
@@ -98,7 +127,7 @@ class StructureSearch:
         ledger = _Ledger(
             target=target,
             grid=grid,
-            held=self._held(capacities.by_depth, grid * (1 + 1e-12)),
+            held=self._held(self._ties, grid * (1 + 1e-12)),
             end_grid=target * np.linspace(0.0, 1.0, END_GRID + 1),
             end_held=self._held(self._ends, target * np.linspace(0.0, 1.0, END_GRID + 1) * (1 + 1e-12)),
         )
@@ -121,9 +150,11 @@ class StructureSearch:
         capacities, space, target = self.capacities, self.space, ledger.target
         pace = [capacities.per_block[o] for o in order]
         cross = [space.cross_hop(b, a) for a, b in pairwise(order)]
-        base = capacities.fixed + capacities.first_extra[order[-1]] + capacities.last_extra[order[0]] + 2 * sum(cross)
+        weight = space.hop_weight
+        base = capacities.fixed + capacities.first_extra[order[-1]] + capacities.last_extra[order[0]]
+        base += weight * sum(cross)
         inside = np.stack([self._inner[o][counts[:, i]] for i, o in enumerate(order)], axis=1)
-        hops = base + 2 * inside.sum(axis=1)
+        hops = base + weight * inside.sum(axis=1)
         fill = np.full(len(counts), self.layers * min(pace))
         room = np.full(counts.shape, float(self.layers))
         held = counts.astype(np.float64)
@@ -132,10 +163,12 @@ class StructureSearch:
             keep = cells > 0
             counts, hops, inside, room, held = counts[keep], hops[keep], inside[keep], room[keep], held[keep]
             room = np.minimum(room, self._blocks(order, ledger.held, cells[keep], counts))
-            for i in range(len(order)):
+            for i in range(len(order) if len(ledger.end_held) else 0):
                 own = self._end_budget(order, i, held, inside, cross, target)
                 cells = np.clip(np.searchsorted(ledger.end_grid, own, side="left"), 0, END_GRID)
                 room[:, i] = np.minimum(room[:, i], self._blocks(order, ledger.end_held, cells, counts)[:, i])
+            if self.crossings.tied and len(order) > 1:
+                room = self._tied_room(order, room, counts, held, target)
             held = np.maximum(held, self.layers - (room.sum(axis=1, keepdims=True) - room))
             fill = fill_of(room, pace, self.layers, held)
             keep = np.isfinite(fill) & (room >= held).all(axis=1)
@@ -153,14 +186,49 @@ class StructureSearch:
         options = np.broadcast_to(np.array(order), (int(keep.sum()), len(order)))
         return Structures.padded(options, counts[keep], bound[keep], bottleneck[keep], len(space.groups))
 
+    def _tied_room(self, order: tuple[int, ...], room: Floats, counts: Ints, held: Floats, target: float) -> Floats:
+        """Room less what the windows across hops between groups take from the stages on their sides.
+
+        Nothing is left where a window alone reaches the target.
+        """
+        crossings, capacities = self.crossings, self.capacities
+        pace = np.array([capacities.per_block[o] for o in order])
+        depth, room = np.zeros(len(counts), dtype=np.int64), room.copy()
+        for i in range(len(order) - 1):
+            lower, upper = order[i], order[i + 1]
+            depth = depth + counts[:, i]
+            tie = crossings.tie(upper, lower, depth, i)
+            above = held[:, i + 2 :] @ pace[i + 2 :] + 2 * sum(
+                self.space.cross_hop(order[g + 1], order[g]) for g in range(i + 1, len(order) - 1)
+            )
+            spare = target - capacities.fixed - tie.rest_s - above
+            pair = np.where(tie.laps > 0, spare / np.maximum(tie.laps, 1), np.where(spare > 0, np.inf, -1.0))
+            for side, one, other in ((i, lower, upper), (i + 1, upper, lower)):
+                limit = (pair - sum(crossings.least[other])) * (1 + 1e-12)
+                cap = np.searchsorted(crossings.times[one], limit, side="right") - 1.0
+                # One stage of the group holds `cap` at most, the others what they held.
+                others = np.maximum(counts[:, side] - 1, 0) * self._most[one]
+                room[:, side] = np.minimum(room[:, side], np.where(cap >= 1, cap + others, BROKEN))
+        return room
+
+    @cached_property
+    def _most(self) -> list[float]:
+        """Per option, most blocks of a stage."""
+        return [
+            float(
+                max(np.flatnonzero(self.space.table(o, place).possible.any(axis=0)).max(initial=0) for place in PLACES)
+            )
+            for o in range(len(self.space.options))
+        ]
+
     @staticmethod
     def _blocks(order: tuple[int, ...], held: Floats, cells: Ints, counts: Ints) -> Floats:
         """Blocks held by each group under the limit of a cell, shape (N, groups)."""
         depth = np.zeros(len(counts), dtype=np.int64)
         found = np.empty(counts.shape)
         for i, o in enumerate(order):
-            deeper = depth + counts[:, i]
-            found[:, i] = held[o, cells, deeper] - held[o, cells, depth]
+            deeper, table = depth + counts[:, i], held[min(i, len(held) - 1), o]
+            found[:, i] = table[cells, deeper] - table[cells, depth]
             depth = deeper
         return found
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hetplan.cli.search_flags import SEARCH_FLAGS, search_options
+from hetplan.cli.search_flags import SCHEDULE_NAMES, SEARCH_FLAGS, search_options
+from hetplan.cost.profiles import load_stack
 from hetplan.errors import SolverError
 from hetplan.report.progress import Progress
 from hetplan.report.reading import read_record
@@ -104,9 +105,31 @@ def test_limits_of_the_space(run: Run, model: Path) -> None:
         assert all(stage["tp"] == 1 and stage["microbatch_size"] == 1 for stage in stages)
 
 
+def flags(**given: Any) -> dict[str, Any]:
+    """Values of all options of a search."""
+    return {name: default for name, (_, default) in SEARCH_FLAGS.items()} | given
+
+
 def test_defaults_are_those_of_the_search() -> None:
-    """Without options the search is the one that `search()` does without options."""
-    assert search_options({name: default for name, (_, default) in SEARCH_FLAGS.items()}) == SearchOptions()
+    """Without options the search is the one that `search()` does without options, over the stack's schedules."""
+    stack = load_stack()
+    assert search_options(flags(), stack) == SearchOptions(schedules=stack.schedules)
+    plain = stack.model_copy(update={"schedules": ("1f1b",)})
+    assert search_options(flags(), plain) == SearchOptions()
+
+
+@pytest.mark.parametrize(
+    ("asked", "searched"),
+    [
+        (("zb-v", "gpipe", "zb-v"), ("gpipe", "zb-v")),
+        (("1f1b",), ("1f1b",)),
+        (("all",), SCHEDULE_NAMES),
+        (("gpipe", "all"), SCHEDULE_NAMES),
+    ],
+)
+def test_schedules_that_are_asked_for(asked: tuple[str, ...], searched: tuple[str, ...]) -> None:
+    """Several, each once, in the order of the list, whatever the stack runs; `all` for every one."""
+    assert search_options(flags(schedules=asked), load_stack()).schedules == searched
 
 
 def test_assumptions_are_said(run: Run, tmp_path: Path) -> None:
@@ -133,8 +156,10 @@ def test_assumptions_are_said(run: Run, tmp_path: Path) -> None:
         ("--time-limit", "inf", '"inf" is not a number above 0 and below 100,000,000'),
         ("--node-limit", "many", '"many" is not a whole number from 1 to 1,000,000,000,000'),
         ("--solver", "higs", '"higs" is not known'),
-        ("--schedule", "gpipe", '"gpipe" is not known'),
+        ("--schedule", "gpip", '"gpip" is not known'),
         ("--space", "free", '"free" is not known'),
+        ("--max-virtual-stages", "65", '"65" is not a whole number from 1 to 64'),
+        ("--max-warmup", "-1", '"-1" is not a whole number from 0 to 1,000'),
         ("--objective", "cost", '"cost" is not known'),
         ("--precision", "bf61", '"bf61" is not known'),
         ("--optimizer", "adamw", '"adamw" is not known'),

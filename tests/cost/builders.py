@@ -50,7 +50,7 @@ def stage_costs(
     on: GroupSpec | None = None,
     stack: StackSpec | None = None,
     sequence_parallel: bool = True,
-    num_microbatches: int = 8,
+    passes: int = 8,
 ) -> StageCosts:
     """Stage costs on eight A100 unless said otherwise."""
     on, stack = on or group(), stack or load_stack()
@@ -62,7 +62,7 @@ def stage_costs(
         fabric=fabric(on, stack),
         degrees=degrees,
         sequence_parallel=sequence_parallel,
-        num_microbatches=num_microbatches,
+        passes=passes,
     )
 
 

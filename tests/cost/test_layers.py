@@ -113,6 +113,7 @@ def test_forward_time_by_hand() -> None:
     assert layer.forward_s == pytest.approx(products + core + moved)
     core_back = 2.5 * core / stack.attention_backward_share
     assert layer.backward_s == pytest.approx(2 * products + core_back + 1.6 * moved)
+    assert layer.weight_s == pytest.approx(products)
     assert layer.selective_s == pytest.approx(core)
     assert layer.full_s == layer.forward_s
 
@@ -149,6 +150,7 @@ def test_embedding_and_head_by_hand() -> None:
     exchange = 2 * SBH * 7 / 8 / (300e9 * stack.link_share)
     assert costs.work.head_cost.forward_s == pytest.approx(product + loss + exchange)
     assert costs.work.head_cost.backward_s == pytest.approx(2 * product + loss + exchange)
+    assert costs.work.head_cost.weight_s == pytest.approx(product)
     assert costs.work.head_cost.kept_bytes == 2 * 2 * SBH / 8
     moved = 2 * 2 * SBH / (2039e9 * stack.memory_share)
     assert costs.work.embedding_cost.forward_s == pytest.approx(moved + exchange)

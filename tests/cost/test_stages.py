@@ -1,11 +1,13 @@
 """Stages: exact parameters, memory and time of any run of blocks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetplan.cost.stages import Degrees, StageCosts
+from hetplan.cost.stages import Degrees, Part, StageCosts
 from hetplan.specs.architecture import ArchitectureSpec
 from hetplan.specs.model import ModelSpec
 from hetplan.specs.training import TrainingSpec
@@ -79,6 +81,7 @@ def test_runs_are_vectorised(arch: ArchitectureSpec, tp: int) -> None:
     many = [
         costs.forward_s(start, stop, ()),
         costs.backward_s(start, stop, ()),
+        costs.weight_s(start, stop, ()),
         costs.state_bytes(start, stop, ()),
         costs.kept_bytes(start, stop, 0, stop - start, ()),
         costs.recompute_s(stop, stop - start, 0),
@@ -90,6 +93,7 @@ def test_runs_are_vectorised(arch: ArchitectureSpec, tp: int) -> None:
         one = [
             costs.forward_s(a, b, ()),
             costs.backward_s(a, b, ()),
+            costs.weight_s(a, b, ()),
             costs.state_bytes(a, b, ()),
             costs.kept_bytes(a, b, 0, b - a, ()),
             costs.recompute_s(b, b - a, 0),
@@ -113,8 +117,10 @@ def test_recomputation_saves_memory_and_costs_time(
     full = data.draw(st.integers(0, arch.layers))
     selective = data.draw(st.integers(0, arch.layers - full))
     ends = costs.ends(first=True, last=True)
-    none = costs.memory(0, arch.layers, 0, 0, ends, flying)
-    mixed = costs.memory(0, arch.layers, selective, full, ends, flying)
+    kept = Part(start=0, stop=arch.layers, ends=ends)
+    holdings = ((flying, 0),)
+    none = costs.memory((kept,), holdings)
+    mixed = costs.memory((replace(kept, selective=selective, full=full),), holdings)
     assert mixed.activations_bytes <= none.activations_bytes * (1 + 1e-12) + costs.block_bytes
     assert mixed.weights_bytes == none.weights_bytes
     time_s = float(costs.recompute_s(arch.layers, selective, full))
@@ -128,12 +134,68 @@ def test_memory_terms_sum(arch: ArchitectureSpec, zero: int, dp: int, flying: in
     """Weights, gradients and optimizer make the state; activations grow with micro-batches in flight."""
     costs = stage_costs(arch, Degrees(tp=1, dp=dp, zero=zero), on=group(nodes=2))
     ends = costs.ends(first=True, last=True)
-    use = costs.memory(0, arch.layers, 0, 0, ends, flying)
+    use = costs.memory((Part(start=0, stop=arch.layers, ends=ends),), ((flying, 0),))
     state = use.weights_bytes + use.gradients_bytes + use.optimizer_bytes
     kept = flying * float(costs.kept_bytes(0, arch.layers, 0, 0, ends))
     assert state == pytest.approx(float(costs.state_bytes(0, arch.layers, ends)), rel=1e-12)
     assert use.activations_bytes == pytest.approx(kept, rel=1e-12)
     assert use.total_bytes == pytest.approx(state + kept + costs.fixed_bytes(ends), rel=1e-12)
+
+
+def test_memory_of_chunks_by_hand() -> None:
+    """The worst moment counts, over all chunks; what waits for weight gradients alone is held without recomputation."""
+    costs = stage_costs(GPT3, Degrees(tp=8, dp=1))
+    block = costs.layers["dense"]
+    head = costs.ends(first=False, last=True)
+    parts = (Part(start=0, stop=3, selective=1), Part(start=50, stop=52, full=2), Part(start=90, stop=96, ends=head))
+    first, second = 2 * block.kept_bytes + block.selective_bytes, 2 * block.full_bytes
+    third = 6 * block.kept_bytes + head[0].kept_bytes
+    holdings = ((4, 1, 0, 0, 0, 0), (1, 1, 2, 1, 3, 1), (0, 0, 3, 0, 0, 2))
+    moments = (
+        4 * first + second,
+        # Three blocks of the first chunk wait whole, two of the second.
+        first + second + 2 * third + 3 * block.kept_bytes + 3 * 2 * block.kept_bytes + third,
+        3 * third + 2 * third,
+    )
+    for chosen in ((0,), (1,), (2,), (0, 1), (0, 1, 2), (2, 0)):
+        use = costs.memory(parts, tuple(holdings[i] for i in chosen))
+        worst = max(moments[i] for i in chosen)
+        assert use.activations_bytes == pytest.approx(worst + costs.block_bytes, rel=1e-12)
+    whole = costs.memory((Part(start=0, stop=11, ends=head),), ((0, 0),))
+    for term in ("weights_bytes", "gradients_bytes", "optimizer_bytes", "other_bytes"):
+        assert getattr(use, term) == pytest.approx(getattr(whole, term), rel=1e-12)
+
+
+def test_holdings_are_those_of_the_parts() -> None:
+    """A holding that counts another number of parts is a bug, not a guess."""
+    costs = stage_costs(GPT3, Degrees(tp=8, dp=1))
+    with pytest.raises(ValueError, match="zip"):
+        costs.memory((Part(start=0, stop=1),), ((1, 1, 0, 0),))
+
+
+@given(arch=architectures(), tp=st.sampled_from([1, 4]), data=st.data())
+def test_weight_gradients_are_part_of_the_backward_pass(arch: ArchitectureSpec, tp: int, data: st.DataObject) -> None:
+    """Of any run of blocks, and of both ends: what splits off leaves time for the input gradients."""
+    costs = stage_costs(arch, Degrees(tp=tp, dp=1))
+    start = data.draw(st.integers(0, arch.layers - 1))
+    stop = data.draw(st.integers(start + 1, arch.layers))
+    for ends in ((), costs.ends(first=True, last=True), costs.ends(first=False, last=True)):
+        weight, backward = (float(f(start, stop, ends)) for f in (costs.weight_s, costs.backward_s))
+        assert 0 < weight < backward
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_head_beside_the_embedding(tied: bool) -> None:
+    """Where another chunk of the stage holds the embedding, a tied head brings no second table."""
+    arch = example("gpt2-small").architecture.model_copy(update={"tied_embeddings": tied})
+    costs = stage_costs(arch, Degrees(tp=1, dp=1))
+    table = 50304 * 768
+    apart, beside = (costs.ends(first=False, last=True, together=both)[0].parameters for both in (False, True))
+    assert apart - beside == (table if tied else 0)
+    embedding = costs.ends(first=True, last=False)
+    both = embedding[0].parameters + beside
+    assert both == sum(end.parameters for end in costs.ends(first=True, last=True))
+    assert costs.ends(first=False, last=False, together=True) == ()
 
 
 def test_gathered_weights_under_zero_3() -> None:
@@ -161,6 +223,17 @@ def test_gradient_exchange_by_zero_stage() -> None:
         assert float(costs.gradient_sync_s(1e9, 0.0)) == pytest.approx(count * unit)
 
 
+def test_zero_moves_data_once_per_pass() -> None:
+    """One pass of all micro-batches through a chunk: ZeRO-2 and ZeRO-3 move what they move once; the others as ever."""
+    for zero, many in ((0, 1), (1, 1), (2, 8), (3, 8)):
+        often, once = (stage_costs(GPT3, Degrees(tp=1, dp=8, zero=zero), passes=n) for n in (8, 1))
+        during = [float(costs.gradient_sync_s(1e9, 0.0)) for costs in (often, once)]
+        if zero == 2:
+            after = float(once.fabric.replicas_s(2e9, 1, 8)) * once.stack.gradient_sync_exposed
+            during = [seconds - after for seconds in during]
+        assert during[0] == pytest.approx(many * during[1])
+
+
 def test_experts_are_averaged_over_fewer_ranks() -> None:
     """With ep = dp each expert lives once: nothing to exchange, and no sharding of its optimizer state."""
     costs = stage_costs(example("mixtral-8x7b").architecture, Degrees(tp=1, dp=8, ep=8, zero=1))
@@ -183,6 +256,28 @@ def test_hop_carries_the_activations() -> None:
     assert costs.side().size == size
     latency = costs.fabric.inside_latency_s
     assert costs.inner_hop_s(0) == pytest.approx(latency + size / 4 / costs.fabric.peer_bytes_per_s)
+
+
+def test_way_back_to_the_first_stage() -> None:
+    """The hop from last to first crosses nodes only where the stages fill more than one."""
+    near = stage_costs(GPT3, Degrees(tp=2, dp=2), on=group(nodes=4))
+    inside, across = near.inner_hop_s(0), near.inner_hop_s(1)
+    assert inside < across
+    # Two replicas of two accelerators: two stages fill a node of eight.
+    assert [near.wrap_hop_s(stages) for stages in (2, 3, 4, 8)] == [inside, across, across, across]
+    alone = stage_costs(GPT3, Degrees(tp=2, dp=2))
+    assert alone.wrap_hop_s(2) == alone.inner_hop_s(0)
+
+
+def test_gradients_of_two_copies() -> None:
+    """A replica's gradients in the stack's width, each of dp replicas a share; 4 bytes where training is in fp32."""
+    costs = stage_costs(GPT3, Degrees(tp=4, dp=2))
+    assert costs.gradient_bytes(1e9, 1e8) == 1.1e9 * 4 * 4 / 2
+    narrow = stage_costs(GPT3, Degrees(tp=4, dp=2), stack=costs.stack.model_copy(update={"gradient_bytes": 2}))
+    assert narrow.gradient_bytes(1e9, 1e8) == 1.1e9 * 2 * 4 / 2
+    single = TrainingSpec(sequence_length=2048, precision="fp32")
+    wide = stage_costs(GPT3, Degrees(tp=4, dp=2), stack=narrow.stack, training=single)
+    assert wide.gradient_bytes(1e9, 1e8) == costs.gradient_bytes(1e9, 1e8)
 
 
 def test_tied_table_is_exchanged_whole() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.text import Text
 
-from hetplan.plan import Plan, Recompute, Stage
+from hetplan.plan import Plan, Recompute, Schedule, Stage
 from hetplan.prediction import Binding, Breakdown, Idle, MemoryUse, Prediction, StagePrediction, Verdict
 from hetplan.report.build import Inputs, run_record, search_record
 from hetplan.report.records import ResultRecord
 from hetplan.report.style import Terminal, terminal
-from hetplan.search.result import Certificate, Fix, Infeasible, Limits, Pruned, RankedPlan, SearchResult
+from hetplan.search.result import Certificate, Fix, Infeasible, Limits, Plain, Pruned, RankedPlan, SearchResult
 from hetplan.specs.accelerator import AcceleratorSpec
 from hetplan.specs.cluster import ClusterSpec
 from hetplan.specs.model import ModelSpec
@@ -331,6 +331,26 @@ def feasible(stopped_by: str = "nodes") -> ResultRecord:
     """A search that stopped with a gap."""
     open_ = result(five_plans(), status="feasible", stopped_by=stopped_by, bound_s=30.79, gap=0.0311)
     return search_record(open_, inputs(mixed_cluster(), node_limit=40), RUN)
+
+
+def schedules(why: str = "the hop from mi300x to a100 takes 1.8 forward passes", gap: float = 0.0) -> ResultRecord:
+    """Plans of several schedules, in the per-group space, and the best under plain 1F1B, proved to a gap."""
+    split = plan([("mi300x", [32]), ("a100", [13, 13, 13, 13, 13])])
+    entries = (
+        Schedule(warmup=(2, 0, 0, 0, 0, 0)),
+        Schedule(name="interleaved-1f1b", virtual_stages=4),
+        Schedule(name="zb-v", virtual_stages=2),
+        Schedule(name="gpipe"),
+    )
+    plans = [
+        ranked(i, 31.0 + i, split.model_copy(update={"schedule": entry}), headroom=0.2 - 0.01 * i)
+        for i, entry in enumerate(entries, 1)
+    ]
+    plain = Plain(iteration_time_s=38.4 if why else 32.0, gap=gap, plan=split, why=why)
+    names = ("1f1b", "gpipe", "interleaved-1f1b", "zb-v")
+    limits = Limits(max_virtual_stages=8, max_warmup=2)
+    found = result(plans, space="per-group", schedules=names, limits=limits, plain=plain)
+    return search_record(found, inputs(mixed_cluster("25 Gbit/s"), space="per-group"), RUN)
 
 
 def many_stages() -> ResultRecord:

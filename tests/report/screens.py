@@ -19,7 +19,9 @@ from hetplan.report.show import (
     select_accelerators,
 )
 from hetplan.report.style import Terminal
-from tests.report import samples
+from hetplan.report.timeline import Timeline
+from hetplan.report.timeline_screen import timeline_screen
+from tests.report import samples, timeline_samples
 
 Screen = Callable[[Terminal], list[Text]]
 FILES = Files(cluster="clusters/hethub-768.yaml", model="models/llama-140b.yaml", saved="r.json")
@@ -62,6 +64,10 @@ def _compare(before: Callable[[], ResultRecord], after: Callable[[], ResultRecor
     return screen
 
 
+def _timeline(made: Callable[[], Timeline], *, stages: bool = False) -> Screen:
+    return lambda terminal: timeline_screen(made(), terminal, stages=stages)
+
+
 def _accelerators(terminal: Terminal) -> list[Text]:
     return accelerators_screen(select_accelerators(SHEETS), terminal, total=len(SHEETS))
 
@@ -76,6 +82,7 @@ SCREENS: dict[str, Screen] = {
     "search-many-stages": _search(samples.many_stages),
     "search-all-stages": _search(samples.many_stages, stages=True),
     "search-infeasible": _search(samples.infeasible),
+    "search-schedules": _search(samples.schedules),
     "predict": lambda terminal: predict_screen(predicted(), terminal),
     "predict-does-not-fit": lambda terminal: predict_screen(predicted(fits=False), terminal),
     "predict-notes": lambda terminal: predict_notes(predicted(), terminal),
@@ -83,6 +90,8 @@ SCREENS: dict[str, Screen] = {
     "compare-same": _compare(samples.optimal, samples.optimal),
     "compare-lost": _compare(samples.optimal, samples.infeasible),
     "compare-unlike": _compare(samples.many_stages, samples.optimal),
+    **{name: _timeline(made) for name, made in timeline_samples.TIMELINES.items()},
+    "timeline-all-stages": _timeline(timeline_samples.many_stages, stages=True),
     "show-accelerators": _accelerators,
     "show-accelerator": lambda terminal: accelerator_screen(SHEETS[1], terminal),
     "show-schedules": lambda terminal: schedules_screen(schedules_record(), terminal),

@@ -33,12 +33,13 @@ RESULTS: dict[str, Callable[[], ResultRecord]] = {
     "optimal": samples.optimal,
     "feasible": samples.feasible,
     "many-stages": samples.many_stages,
+    "schedules": samples.schedules,
     "infeasible": samples.infeasible,
     "unknown": samples.unknown,
 }
 KEYS = (
-    "schema_version command status stopped_by objective bound inputs cluster model plans infeasible single_types "
-    "pruned warnings run"
+    "schema_version command status stopped_by objective bound inputs cluster model plans plain_1f1b infeasible "
+    "single_types pruned warnings run"
 )
 PREDICTION_KEYS = (
     "iteration_time_s iteration_time_low_s iteration_time_high_s tokens_per_s mfu additive_ratio roofline_ratio "
@@ -89,6 +90,20 @@ def test_keys_stand_in_the_order_of_the_contract() -> None:
     assert list(data["plans"][0]["prediction"]) == PREDICTION_KEYS.split()
     assert list(data["inputs"]) == ["cluster", "model", "training", "stack", "options"]
     assert list(data["bound"]) == ["value", "unit", "iteration_time_s", "gap", "plan_space", "certified_by"]
+
+
+def test_space_and_plain_1f1b() -> None:
+    """The space is as it was searched, and the best plan under plain 1F1B is compared with plan 1."""
+    record = samples.schedules()
+    space = record.bound.plan_space
+    assert (space.name, space.schedules) == ("per-group", ("1f1b", "gpipe", "interleaved-1f1b", "zb-v"))
+    assert (space.max_virtual_stages, space.max_warmup) == (8, 2)
+    plain = record.plain_1f1b
+    assert plain is not None
+    assert plain.longer == pytest.approx(38.4 / 32.0 - 1)
+    assert (plain.iteration_time_s, plain.gap) == (38.4, 0.0)
+    assert plain.plan.schedule.warmup is None
+    assert samples.optimal().plain_1f1b is None
 
 
 def test_text_is_plain() -> None:

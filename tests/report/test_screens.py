@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from hetplan.report.build import search_record
 from hetplan.report.compare_screen import compare_screen
+from hetplan.report.records import ResultRecord
 from hetplan.report.search_screen import Files, search_notes, search_screen
 from hetplan.report.style import terminal
 from tests.report import samples
@@ -75,7 +76,7 @@ def test_ascii_screens_are_ascii(name: str) -> None:
 def test_colour_adds_nothing(name: str) -> None:
     """A coloured screen without its escape codes is the plain one."""
     stream = Tty()
-    coloured = terminal(stream, environment={"TERM": "xterm-256color"}, width=100)
+    coloured = terminal(stream, environment={"TERM": "xterm"}, width=100)
     coloured.print(SCREENS[name](coloured))
     assert ESCAPES.sub("", stream.written()) == drawn(name, 100)
 
@@ -203,6 +204,21 @@ def test_claims_of_a_proof(gap: float, claim: str) -> None:
     assert "no plan is faster" not in text
 
 
+def test_what_plain_1f1b_would_take() -> None:
+    """By how much another order of work wins, and why; that none does is said of proved results alone."""
+
+    def said(record: ResultRecord) -> str:
+        return " ".join(samples.plain(search_screen(record, samples.stream(80))).split())
+
+    why = "the hop takes long"
+    assert f"plain 1f1b takes 38.4 s at best, 20.0% longer; 1f1b+2: {why}" in said(samples.schedules(why))
+    assert "plain 1f1b takes 38.4 s at best found, 20.0% longer" in said(samples.schedules(why, gap=0.02))
+    none = samples.schedules("")
+    assert "no other order of work gains over plain 1f1b" in said(none)
+    assert "plain 1f1b" not in said(none.model_copy(update={"status": "feasible"}))
+    assert "plain 1f1b" not in said(samples.optimal())
+
+
 def test_an_open_proof_is_not_called_optimal() -> None:
     """Feasible: the gap, what no plan can beat rounded down, and why it stopped."""
     text = drawn("search-feasible", 100)
@@ -215,7 +231,7 @@ def test_hints_name_existing_commands_only() -> None:
     """Next steps use the commands of this version, quoted for a shell, and none where input came from stdin."""
     for name in SCREENS:
         for command in re.findall(r"hetplan (\w+)", drawn(name, 140)):
-            assert command in ("search", "predict", "compare", "show", "schema")
+            assert command in ("search", "predict", "compare", "timeline", "show", "schema")
     shown = samples.stream(100)
     spaced = Files(cluster="my cluster.yaml", model="m.yaml")
     assert "'my cluster.yaml' m.yaml -o r.json" in samples.plain(search_notes(samples.optimal(), shown, files=spaced))

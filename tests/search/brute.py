@@ -1,46 +1,33 @@
-"""Every plan of the uniform space of a small problem, timed by the exact recurrence.
+"""Every plan of a small problem, timed by the exact recurrence.
 
-Written from the definition of the space, apart from `hetplan.search`: only its limits are read. One plan is a
-dp, a micro-batch size and a ZeRO stage for the job; groups in some order, each with a tensor parallel degree and
-a number of stages; and blocks per stage. Seconds and bytes of a stage are those of `hetplan.cost`, the time of a
-plan is that of `hetplan.predict`.
+Written from the definition of the space, apart from `hetplan.search`: only its limits are read. Seconds and bytes of a
+stage are those of `hetplan.cost`, what it holds and when it ends those of `hetplan.schedule`.
 
-Recomputation: for each stage all numbers of selective and full blocks are tried by a loop of their own, and the
-one with the least backward seconds is kept among those that fit. A stage's memory does not depend on other
-stages, and no plan is faster for a slower backward pass: `timed_by_predict` lists all combinations instead.
+Recomputation: for each stage everything that it may recompute is tried by a loop of its own, and what takes least
+time is kept among what fits. A stage's memory does not depend on other stages, and no plan is faster for a slower
+backward pass: `timed_by_predict` lists all combinations instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import combinations, permutations, product
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
-from hetplan.cost.stages import Degrees, StageCosts
-from hetplan.plan import Plan, Recompute, Stage
-from hetplan.predict import Setting, predict_in
-from hetplan.schedule.simulator import stage_ends
-from hetplan.specs.architecture import ArchitectureSpec
+from hetplan.cost.stages import Part, StageCosts
+from hetplan.plan import Chunk, Plan, Recompute, Schedule, Stage
+from hetplan.predict import predict_in
+from hetplan.schedule.holdings import holdings
+from hetplan.schedule.schedules import schedule
+from hetplan.schedule.simulator import Shape, compile_shape, step_s
+from tests.search.brute_space import Chain, Choices, Job, Layout, Run, layout
+from tests.search.brute_tables import Mix, mixes
 from tests.search.instances import Instance
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Mix = tuple[int, int]
-"""(selective, full) blocks of a stage."""
-Chain = tuple[tuple[int, int, int], ...]
-"""(group, tp, stages) of each group in use, in pipeline order."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Job:
-    """What all stages share."""
-
-    dp: int
-    microbatch_size: int
-    zero: int
-    num_microbatches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,214 +39,178 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
-    """Stage seconds by first block and number of blocks, shape (L, L + 1); infinite where no mix fits."""
+class Batch:
+    """All plans of a job whose pipelines have one shape."""
 
-    forward: Floats
-    backward: Floats
-    after: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """All (first block, blocks, selective, full) of a model, those of one stage side by side."""
-
-    start: Ints
-    stop: Ints
-    selective: Ints
-    full: Ints
-    begins: Ints
-    """Where each stage's mixes begin."""
+    job: Job
+    chains: list[Chain]
+    layout: Layout
+    time_s: Floats
+    """By chain and split, infinite where it does not fit."""
 
 
-@cache
-def grid(layers: int) -> Grid:
-    """All stages and mixes of a model with so many blocks."""
-    rows: list[tuple[int, int, int, int]] = []
-    begins = []
-    for start in range(layers):
-        for n in range(1, layers - start + 1):
-            begins.append(len(rows))
-            rows += [(start, start + n, s, f) for f in range(n + 1) for s in range(n - f + 1)]
-    start_of, stop, selective, full = np.array(rows, dtype=np.int64).T
-    return Grid(start_of, stop, selective, full, np.array(begins))
-
-
-@cache
-def splits(architecture: ArchitectureSpec, stages: int) -> Ints:
-    """Blocks per stage: leading dense blocks together on the first stage, periods of `moe_every` whole."""
-    layers, every, dense = architecture.layers, 1, 0
-    if architecture.experts:
-        every, dense = architecture.moe_every, architecture.dense_layers
-    cuts = [n for n in range(max(1, dense), layers) if (n - dense) % every == 0]
-    rows = [np.diff((0, *chosen, layers)) for chosen in combinations(cuts, stages - 1)]
-    return np.array(rows, dtype=np.int64).reshape(-1, stages)
-
-
-class Space:
-    """The plan space of a problem."""
+class Space(Choices):
+    """The plan space of a problem, with seconds."""
 
     def __init__(self, instance: Instance) -> None:
-        self.instance = instance
-        self.setting = Setting(
-            cluster=instance.cluster, model=instance.model, training=instance.training, stack=instance.stack
-        )
-        self.architecture = instance.model.architecture
-        self.groups = instance.cluster.groups
-        self._seconds: dict[tuple[Job, int, int, bool, bool, int], Seconds] = {}
-
-    # -- what may be chosen
-
-    def slots(self, group: int, tp: int) -> int:
-        """Replicas of `tp` accelerators that the group holds, each inside one domain."""
-        left, domain, count = self.groups[group].accelerators, self.groups[group].domain, 0
-        while left > 0:
-            count += min(left, domain) // tp
-            left -= domain
-        return count
-
-    def degrees(self, group: int) -> list[int]:
-        """Tensor parallel degrees of a group."""
-        spec = self.groups[group]
-        if not spec.accelerator.supports(self.instance.training.precision):
-            return []
-        return [tp for tp in range(1, self.instance.limits.max_tp + 1) if self.architecture.tp_obstacle(tp) is None]
-
-    def jobs(self) -> Iterator[Job]:
-        """All jobs, ZeRO 2 and 3 too. ZeRO without replicas shards nothing and is no plan of its own."""
-        batch, size, limits = self.instance.training.global_batch_size, 1, self.instance.limits
-        while size <= limits.max_microbatch_size:
-            for dp in range(1, batch + 1):
-                if batch % (dp * size) == 0 and batch // (dp * size) <= limits.max_microbatches:
-                    for zero in range(4 if dp > 1 else 1):
-                        yield Job(dp, size, zero, batch // (dp * size))
-            size *= 2
-
-    def chains(self, job: Job) -> Iterator[Chain]:
-        """All groups in use with their degrees and stages, in every order."""
-        limits = self.instance.limits
-        most = min(limits.max_stages, self.architecture.layers) if job.zero < 2 else 1
-        choices = []
-        for group in range(len(self.groups)):
-            entries: list[tuple[int, int, int] | None] = [None]
-            for tp in self.degrees(group):
-                held = min(self.slots(group, tp) // job.dp, limits.max_stages_per_group)
-                entries += [(group, tp, stages) for stages in range(1, held + 1)]
-            choices.append(entries)
-        for chosen in product(*choices):
-            used = [entry for entry in chosen if entry is not None]
-            if used and sum(stages for _, _, stages in used) <= most:
-                yield from permutations(used)
+        super().__init__(instance)
+        self._hops: dict[tuple[Chain, bool], list[float]] = {}
 
     # -- seconds
 
-    def costs(self, job: Job, group: int, tp: int) -> StageCosts:
-        """Stage costs of a group under a job."""
-        degrees = Degrees(tp=tp, dp=job.dp, microbatch_size=job.microbatch_size, zero=job.zero)
-        return self.setting.costs(self.groups[group].name, degrees, True, job.num_microbatches)
+    def _spans(self, options: Ints, where: Layout, shape: Shape) -> Floats:
+        """Least recomputation of every chunk, shape (C, K, p, v); infinite where nothing fits."""
+        extra = np.empty((len(options), *where.size.shape))
+        tables = self.tables
+        for j in range(shape.stages):
+            held, start, size = holdings(shape, j), where.start[:, j], where.size[:, j]
+            ends = tuple(where.ends[j].tolist())
+            if shape.virtual_stages == 1:
+                known = {o: tables.extra_s(tables.options[o], ends[0], held) for o in set(options[:, j].tolist())}
+                for c, o in enumerate(options[:, j].tolist()):
+                    extra[c, :, j, 0] = known[o][start[:, 0], size[:, 0]]
+                continue
+            at = (options[:, j, None, None], where.ends[j], start, size)
+            kept = tables.kept_bytes[(slice(None), *at)]
+            counts = np.array(held)
+            v = shape.virtual_stages
+            flying = kept @ counts[:, :v].T + (kept[0] @ counts[:, v:].T)
+            total = flying.max(axis=3) + tables.state_bytes[at].sum(axis=2)
+            total += np.array([tables.fixed_bytes(tables.options[o], ends) for o in options[:, j]])[:, None]
+            total[2] += np.array([tables.costs(tables.options[o]).block_bytes for o in options[:, j]])[:, None]
+            room = np.array([tables.usable_bytes(tables.options[o]) for o in options[:, j]])[:, None]
+            time = np.where((total <= room)[..., None], tables.recompute_s[(slice(None), *at)], np.inf)
+            extra[:, :, j] = time.min(axis=0)
+        return extra
 
-    def seconds(self, job: Job, group: int, tp: int, first: bool, last: bool, in_flight: int) -> Seconds:
-        """Seconds of all stages of a group at one place, each with its best mix."""
-        key = (job, group, tp, first, last, in_flight)
-        if key not in self._seconds:
-            self._seconds[key] = self._best_mixes(self.costs(job, group, tp), group, first, last, in_flight)
-        return self._seconds[key]
+    def hops(self, chain: Chain, loops: bool) -> list[float]:
+        """One-way seconds from each stage to the next, the last one's back to the first."""
+        if (chain, loops) not in self._hops:
+            found = []
+            for i, run in enumerate(chain):
+                costs, name = self.tables.costs(run.option), self.groups[run.group].name
+                found += [costs.inner_hop_s(k) for k in range(run.stages - 1)]
+                after = chain[(i + 1) % len(chain)]
+                there, other = self.tables.costs(after.option), self.groups[after.group].name
+                if i + 1 == len(chain) and not loops:
+                    found.append(0.0)
+                elif len(chain) == 1:
+                    found.append(costs.wrap_hop_s(run.stages))
+                else:
+                    found.append(self.setting.hop_s(costs, name, there, other, run.stages - 1))
+            self._hops[chain, loops] = found
+        return self._hops[chain, loops]
 
-    def _best_mixes(self, costs: StageCosts, group: int, first: bool, last: bool, in_flight: int) -> Seconds:
-        mixes, ends = grid(self.architecture.layers), costs.ends(first=first, last=last)
-        start, stop, selective, full = mixes.start, mixes.stop, mixes.selective, mixes.full
-        held = costs.state_bytes(start, stop, ends) + costs.fixed_bytes(ends)
-        held = held + in_flight * costs.kept_bytes(start, stop, selective, full, ends)
-        held = held + np.where(full > 0, costs.block_bytes, 0.0)
-        backward = costs.backward_s(start, stop, ends) + costs.recompute_s(stop, selective, full)
-        backward = np.where(held <= self.groups[group].usable_bytes, backward, np.inf)
-        a, b = start[mixes.begins], stop[mixes.begins]
-        parameters = costs.parameters(a, b, ends)
-        shape = (self.architecture.layers, self.architecture.layers + 1)
-        found = Seconds(np.full(shape, np.inf), np.full(shape, np.inf), np.full(shape, np.inf))
-        found.forward[a, b - a] = costs.forward_s(a, b, ends)
-        found.backward[a, b - a] = np.minimum.reduceat(backward, mixes.begins)
-        found.after[a, b - a] = costs.gradient_sync_s(*parameters) + costs.optimizer_s(*parameters)
+    def shared_s(self, chain: Chain, where: Layout, copies: int) -> Floats:
+        """Seconds in which stages that hold the same weights exchange gradients, shape (p, v)."""
+        found = np.zeros(where.ends.shape)
+        owners = [run.option for run in chain for _ in range(run.stages)]
+
+        def held(j: int) -> tuple[StageCosts, str]:
+            return self.tables.costs(owners[j]), self.groups[owners[j].group].name
+
+        if copies == 1:
+            (j, c), (k, d) = where.first, where.last
+            if j != k:
+                found[j, c] = found[k, d] = self.setting.tied_sync_s(*held(j), *held(k))
+            return found
+        # Chunks of stages j and p - 1 - j are the same blocks, and there is one split.
+        index = np.array([[self.tables.index[option]] for option in owners])
+        size = self.tables.gradient_bytes[index, where.ends, where.start[0], where.size[0]].tolist()
+        for j, k in enumerate(range(len(owners) - 1, -1, -1)):
+            for c in (0, 1):
+                found[j, c] = self.setting.exchange_s(*held(j), size[j][c], *held(k), size[k][1 - c])
         return found
 
-    def hops(self, job: Job, chain: Chain) -> list[float]:
-        """One-way seconds from each stage to the next."""
-        found = []
-        for i, (group, tp, stages) in enumerate(chain):
-            here, name = self.costs(job, group, tp), self.groups[group].name
-            found += [self.setting.hop_s(here, name, here, name, j) for j in range(stages - 1)]
-            if i + 1 < len(chain):
-                there, other = self.costs(job, *chain[i + 1][:2]), self.groups[chain[i + 1][0]].name
-                found.append(self.setting.hop_s(here, name, there, other, stages - 1))
-        return found
-
-    def _tied_s(self, job: Job, chain: Chain) -> float:
-        (a, a_tp, _), (b, b_tp, _) = chain[0], chain[-1]
-        first, last = self.costs(job, a, a_tp), self.costs(job, b, b_tp)
-        return self.setting.tied_sync_s(first, self.groups[a].name, last, self.groups[b].name)
-
-    def rows(self, job: Job, chain: Chain) -> tuple[Ints, list[Floats]]:
-        """Splits that fit, and their forward, backward and hop seconds and what follows the last backward."""
-        owners = [(group, tp) for group, tp, stages in chain for _ in range(stages)]
-        p = len(owners)
-        blocks = splits(self.architecture, p)
-        starts = np.cumsum(blocks, axis=1) - blocks
-        tables = [
-            self.seconds(job, *owner, j == 0, j == p - 1, min(p - j, job.num_microbatches))
-            for j, owner in enumerate(owners)
-        ]
-        backward = np.stack([t.backward[starts[:, j], blocks[:, j]] for j, t in enumerate(tables)], axis=1)
-        fits = np.isfinite(backward).all(axis=1)
-        blocks, starts, backward = blocks[fits], starts[fits], backward[fits]
-        forward = np.stack([t.forward[starts[:, j], blocks[:, j]] for j, t in enumerate(tables)], axis=1)
-        after = np.stack([t.after[starts[:, j], blocks[:, j]] for j, t in enumerate(tables)], axis=1)
-        if p > 1:
-            after[:, [0, -1]] += self._tied_s(job, chain)
-        hops = np.broadcast_to(np.array(self.hops(job, chain)), (len(blocks), p - 1))
-        return blocks, [forward, backward, hops, after]
+    def batch(self, job: Job, shape: Shape, chains: list[Chain]) -> Batch:
+        """All splits of chains of one shape."""
+        tables, order = self.tables, schedule(job.schedule)
+        where = layout(self.architecture, job.schedule, shape.stages, job.virtual_stages)
+        time = np.full((len(chains), len(where.splits)), np.inf)
+        if not time.size:
+            return Batch(job, chains, where, time)
+        options = np.array([[tables.index[run.option] for run in chain for _ in range(run.stages)] for chain in chains])
+        extra = self._spans(options, where, shape)
+        c, k = np.nonzero(np.isfinite(extra).all(axis=(2, 3)))
+        if len(c):
+            at = (options[c][:, :, None], where.ends, where.start[k], where.size[k])
+            work = [tables.forward_s[at], tables.backward_s[at] + extra[c, k]]
+            if order.splits_backward:
+                work[1:] = [work[1] - tables.weight_s[at], tables.weight_s[at]]
+            after = tables.sync_s[at]
+            if order.copies > 1 or self.architecture.tied_embeddings:
+                after += np.array([self.shared_s(chain, where, order.copies) for chain in chains])[c]
+            stage = np.arange(shape.stages)
+            last = compile_shape(shape).completion[:, -1] if job.virtual_stages > 1 else stage * 0
+            after[:, stage, last] += tables.optimizer_s[at].sum(axis=2)
+            hops = np.array([self.hops(chain, shape.loops) for chain in chains])[c]
+            ends = step_s(shape, np.concatenate(work, axis=2), hops, after)
+            time[c, k] = ends.max(axis=1) + self.instance.stack.step_fixed_s
+        return Batch(job, chains, where, time)
 
     # -- plans
 
-    def mixes(self, job: Job, chain: Chain, split: Ints) -> list[list[Mix]]:
-        """Each stage's mixes that fit, least backward seconds first."""
-        owners = [(group, tp) for group, tp, stages in chain for _ in range(stages)]
-        found, start, p = [], 0, len(owners)
-        for j, (group, tp) in enumerate(owners):
-            costs, stop = self.costs(job, group, tp), start + int(split[j])
-            ends, flying = costs.ends(first=j == 0, last=j == p - 1), min(p - j, job.num_microbatches)
-            fitting: list[Mix] = []
-            for full in range(stop - start + 1):
-                for selective in range(stop - start - full + 1):
-                    held = costs.memory(start, stop, selective, full, ends, flying).total_bytes
-                    if held <= self.groups[group].usable_bytes:
-                        fitting.append((selective, full))
-            found.append(sorted(fitting, key=lambda mix: float(costs.recompute_s(stop, *mix))))
-            start = stop
+    def stage_parts(self, chain: Chain, where: Layout, row: int, j: int, mix: Mix) -> tuple[Part, ...]:
+        """The chunks of a stage under a mix."""
+        option = [run.option for run in chain for _ in range(run.stages)][j]
+        costs, found = self.tables.costs(option), []
+        chunks = where.ends.shape[1]
+        for c in range(chunks):
+            start, n = int(where.start[row, j, c]), int(where.size[row, j, c])
+            selective, full = mix if chunks == 1 else (n if mix[0] else 0, n if mix[1] else 0)
+            ends = self.tables.ends(costs, int(where.ends[j, c]))
+            found.append(Part(start=start, stop=start + n, selective=selective, full=full, ends=ends))
+        return tuple(found)
+
+    def mixes(self, job: Job, chain: Chain, where: Layout, row: int) -> list[list[Mix]]:
+        """Each stage's mixes that fit, least recomputation first."""
+        shape, options = self.shape(job, chain), [run.option for run in chain for _ in range(run.stages)]
+        found = []
+        for j, option in enumerate(options):
+            costs, fitting = self.tables.costs(option), []
+            for mix in mixes(int(where.splits[row, j]), job.virtual_stages):
+                parts = self.stage_parts(chain, where, row, j, mix)
+                if costs.memory(parts, holdings(shape, j)).total_bytes <= self.tables.usable_bytes(option):
+                    time = sum(float(costs.recompute_s(part.stop, part.selective, part.full)) for part in parts)
+                    fitting.append((time, mix))
+            found.append([mix for _, mix in sorted(fitting)])
         return found
 
-    def plan(self, job: Job, chain: Chain, split: Ints, mixes: tuple[Mix, ...]) -> Plan:
+    def plan(self, job: Job, chain: Chain, where: Layout, row: int, chosen: tuple[Mix, ...]) -> Plan:
         """The plan in the program's own form."""
-        owners = [(group, tp) for group, tp, stages in chain for _ in range(stages)]
-        stages, start = [], 0
-        for (group, tp), n, (selective, full) in zip(owners, split.tolist(), mixes, strict=True):
+        owners, stages = [run for run in chain for _ in range(run.stages)], []
+        for j, (run, mix) in enumerate(zip(owners, chosen, strict=True)):
+            chunks = tuple(
+                Chunk(first_layer=part.start, layers=part.stop - part.start, recompute=_recompute(part))
+                for part in self.stage_parts(chain, where, row, j, mix)
+            )
+            n = int(where.splits[row, j])
             stages.append(
                 Stage(
-                    group=self.groups[group].name,
-                    first_layer=start,
+                    group=self.groups[run.group].name,
+                    first_layer=chunks[0].first_layer,
                     layers=n,
-                    tp=tp,
-                    dp=job.dp,
-                    microbatch_size=job.microbatch_size,
-                    recompute=Recompute(none=n - selective - full, selective=selective, full=full),
-                    zero=job.zero,  # type: ignore[arg-type]
+                    tp=run.tp,
+                    dp=run.dp,
+                    microbatch_size=run.microbatch_size,
+                    recompute=Recompute(none=n - sum(mix), selective=mix[0], full=mix[1]),
+                    zero=run.zero,  # type: ignore[arg-type]
+                    chunks=chunks if job.virtual_stages > 1 else None,
                 )
             )
-            start += n
         return Plan(
+            schedule=Schedule(
+                name=job.schedule, virtual_stages=job.virtual_stages, warmup=self.shape(job, chain).warmup or None
+            ),
             global_batch_size=self.instance.training.global_batch_size,
             num_microbatches=job.num_microbatches,
             stages=tuple(stages),
         )
+
+
+def _recompute(part: Part) -> Recompute:
+    none = part.stop - part.start - part.selective - part.full
+    return Recompute(none=none, selective=part.selective, full=part.full)
 
 
 @dataclass(frozen=True)
@@ -267,88 +218,102 @@ class Enumeration:
     """All plans of a problem."""
 
     space: Space
-    plans: int
-    """Plans looked at, those that do not fit too."""
-    timed: dict[tuple[Job, Chain], Timed]
+    batches: list[Batch]
+
+    @property
+    def plans(self) -> int:
+        """Plans looked at, those that do not fit too."""
+        return sum(batch.time_s.size for batch in self.batches)
 
     @cached_property
     def fitting(self) -> int:
         """Plans that fit."""
-        return sum(len(entry.time_s) for entry in self.timed.values())
+        return sum(int(np.isfinite(batch.time_s).sum()) for batch in self.batches)
+
+    @cached_property
+    def timed(self) -> dict[tuple[Job, Chain], Timed]:
+        """What fits, by job and chain."""
+        return {
+            (batch.job, chain): Timed(batch.layout.splits[np.isfinite(times)], times[np.isfinite(times)])
+            for batch in self.batches
+            for chain, times in zip(batch.chains, batch.time_s, strict=True)
+        }
 
     @cached_property
     def best_s(self) -> float:
         """Seconds of the fastest plan, infinite where none fits."""
-        return min((float(entry.time_s.min()) for entry in self.timed.values() if len(entry.time_s)), default=np.inf)
+        return self.least_s(lambda job, chain: True)
+
+    def least_s(self, keep: Callable[[Job, Chain], bool]) -> float:
+        """Seconds of the fastest plan of some jobs and chains, infinite where none fits."""
+        least = np.inf
+        for batch in self.batches:
+            kept = [keep(batch.job, chain) for chain in batch.chains]
+            least = min(least, float(batch.time_s[kept].min(initial=np.inf)))
+        return least
 
     def best(self) -> Plan:
         """The fastest plan with the mixes that make it so."""
-        fitting = {key: entry for key, entry in self.timed.items() if len(entry.time_s)}
-        job, chain = min(fitting, key=lambda key: float(fitting[key].time_s.min()))
-        split = fitting[job, chain].splits[int(fitting[job, chain].time_s.argmin())]
-        mixes = self.space.mixes(job, chain, split)
-        return self.space.plan(job, chain, split, tuple(stage[0] for stage in mixes))
+        batch = next(batch for batch in self.batches if batch.time_s.size and batch.time_s.min() == self.best_s)
+        c, row = np.unravel_index(int(batch.time_s.argmin()), batch.time_s.shape)
+        return self.at(batch, int(c), int(row))
+
+    def at(self, batch: Batch, chain: int, row: int) -> Plan:
+        """A plan that fits, with its best mixes."""
+        found = self.space.mixes(batch.job, batch.chains[chain], batch.layout, row)
+        return self.space.plan(batch.job, batch.chains[chain], batch.layout, row, tuple(stage[0] for stage in found))
+
+    @cached_property
+    def _places(self) -> dict[tuple[Job, Chain], tuple[Batch, int]]:
+        return {(batch.job, chain): (batch, i) for batch in self.batches for i, chain in enumerate(batch.chains)}
 
     def time_s(self, plan: Plan) -> float:
-        """Enumerated seconds of a plan; KeyError where it is not one of those that fit."""
-        first = plan.stages[0]
-        job = Job(first.dp, first.microbatch_size, first.zero, plan.num_microbatches)
-        shared = (job.dp, job.microbatch_size, job.zero, 1, 1)
-        if any((s.dp, s.microbatch_size, s.zero, s.cp, s.ep) != shared for s in plan.stages):
-            raise KeyError("stages differ in what the job fixes")
+        """Enumerated seconds of a plan; KeyError where it is not one of those that fit, in every detail."""
         names = [group.name for group in self.space.groups]
-        runs: list[tuple[int, int, int]] = []
-        for stage in plan.stages:
-            entry = (names.index(stage.group), stage.tp)
-            if runs and runs[-1][:2] == entry:
-                runs[-1] = (*entry, runs[-1][2] + 1)
-            else:
-                runs.append((*entry, 1))
-        listed = self.timed[job, tuple(runs)]
-        row = np.flatnonzero((listed.splits == [stage.layers for stage in plan.stages]).all(axis=1))
-        if len(row) != 1:
+        runs: list[Run] = []
+        for s in plan.stages:
+            option = (names.index(s.group), s.tp, s.dp, s.microbatch_size, s.zero)
+            more = runs[-1].stages if runs and runs[-1].option == option else 0
+            runs[len(runs) - bool(more) :] = [Run(*option, more + 1)]
+        deepest = max(plan.schedule.warmup or (0,))
+        warmup = deepest // (len(runs) - 1) if deepest else 0
+        job = Job(plan.schedule.name, plan.schedule.virtual_stages, warmup, plan.num_microbatches)
+        batch, c = self._places[job, tuple(runs)]
+        rows = np.flatnonzero((batch.layout.splits == [stage.layers for stage in plan.stages]).all(axis=1))
+        if len(rows) != 1 or not np.isfinite(batch.time_s[c, rows[0]]):
             raise KeyError("no such split fits")
-        return float(listed.time_s[row[0]])
+        row, chosen = int(rows[0]), tuple((s.recompute.selective, s.recompute.full) for s in plan.stages)
+        allowed = self.space.mixes(job, tuple(runs), batch.layout, row)
+        if any(mix not in fits for mix, fits in zip(chosen, allowed, strict=True)):
+            raise KeyError("stages recompute what they may not")
+        same = self.space.plan(job, tuple(runs), batch.layout, row, chosen)
+        if same != plan.model_copy(update={"sequence_parallel": True}):
+            raise KeyError("the plan differs in other details")
+        return float(batch.time_s[c, row])
 
 
 def enumerate_plans(instance: Instance) -> Enumeration:
-    """Time every plan of a problem, those of a job with as many stages together."""
+    """Time every plan of a problem, those of one shape together."""
     space = Space(instance)
-    timed: dict[tuple[Job, Chain], Timed] = {}
-    plans = 0
-    for job in space.jobs():
-        by_stages: dict[int, list[tuple[Chain, Ints, list[Floats]]]] = {}
-        for chain in space.chains(job):
-            stages = sum(n for _, _, n in chain)
-            plans += len(splits(space.architecture, stages))
-            blocks, rows = space.rows(job, chain)
-            by_stages.setdefault(stages, []).append((chain, blocks, rows))
-        for entries in by_stages.values():
-            forward, backward, hops, after = (
-                np.concatenate(part) for part in zip(*(e[2] for e in entries), strict=True)
-            )
-            ends = stage_ends("1f1b", forward, backward, hops, job.num_microbatches)
-            time_s = (ends + after).max(axis=1) + instance.stack.step_fixed_s
-            begin = 0
-            for chain, blocks, _ in entries:
-                timed[job, chain] = Timed(blocks, time_s[begin : begin + len(blocks)])
-                begin += len(blocks)
-    return Enumeration(space=space, plans=plans, timed=timed)
+    return Enumeration(space=space, batches=[space.batch(*entry) for entry in space.by_shape()])
 
 
-def timed_by_predict(space: Space) -> Iterator[tuple[Job, Chain, Ints, float, int]]:
-    """Each split with its best time over all combinations of mixes, as `predict` alone sees them, and their number.
+def timed_by_predict(space: Space, one_in: int = 1) -> Iterator[tuple[Job, Chain, Layout, int, float, int]]:
+    """Each split, or one in so many, with its best time over all combinations of mixes and the number of these.
 
-    The time is infinite where no combination fits by its prediction.
+    As `predict` alone sees them: the time is infinite where no combination fits by its prediction.
     """
-    for job in space.jobs():
-        for chain in space.chains(job):
-            for split in splits(space.architecture, sum(stages for _, _, stages in chain)):
-                every = [[(s, f) for f in range(n + 1) for s in range(n - f + 1)] for n in split.tolist()]
-                best, plans = np.inf, 0
-                for mixes in product(*every):
-                    prediction = predict_in(space.setting, space.plan(job, chain, split, mixes))
-                    plans += 1
-                    if prediction.fits:
-                        best = min(best, prediction.iteration_time_s)
-                yield job, chain, split, best, plans
+    turn = 0
+    for job, shape, chains in space.by_shape():
+        where = layout(space.architecture, job.schedule, shape.stages, job.virtual_stages)
+        for chain, (row, split) in product(chains, enumerate(where.splits.tolist())):
+            turn += 1
+            if turn % one_in:
+                continue
+            best, plans = np.inf, 0
+            for chosen in product(*(mixes(n, job.virtual_stages) for n in split)):
+                prediction = predict_in(space.setting, space.plan(job, chain, where, row, chosen))
+                plans += 1
+                if prediction.fits:
+                    best = min(best, prediction.iteration_time_s)
+            yield job, chain, where, row, best, plans

@@ -1,21 +1,34 @@
 """The planner against every plan of small random problems."""
 
 import math
+from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
 
-from hetplan.predict import predict_in
+from hetplan.predict import plan_mistakes, predict_in
+from hetplan.schedule.schedules import SCHEDULES
 from hetplan.search.options import SearchOptions
 from hetplan.search.planner import search
 from hetplan.search.result import SearchResult
 from tests.search.brute import Enumeration, enumerate_plans, timed_by_predict
-from tests.search.instances import Instance, random_instance, tiny_instance
+from tests.search.brute_space import Chain, Job
+from tests.search.instances import (
+    Instance,
+    random_instance,
+    slow_link_instance,
+    tiny_instance,
+    tiny_slow_link_instance,
+)
 
 SAME = 1e-9
 FIXED_SEEDS = range(60)
 PROOF_SEEDS = range(800)
+# Where every schedule wins somewhere, and three problems where nothing fits.
+SLOW_SEEDS = (*range(124, 149), 228, 267, 12, 47, 59)
+SLOW_PROOF_SEEDS = range(300)
 
 
 def run(instance: Instance, gap: float) -> SearchResult:
@@ -25,7 +38,7 @@ def run(instance: Instance, gap: float) -> SearchResult:
         instance.model,
         instance.training,
         instance.stack,
-        SearchOptions(gap=gap, limits=instance.limits),
+        SearchOptions(gap=gap, limits=instance.limits, schedules=instance.schedules, space=instance.space),
     )
 
 
@@ -50,15 +63,22 @@ def check_answer(found: Enumeration, result: SearchResult, gap: float) -> None:
 def check_times(found: Enumeration, sample: int) -> None:
     """A sample of the enumerated times is what `predict` says of the same plans, their mixes found anew."""
     rng = np.random.default_rng(0)
-    entries = [(key, entry) for key, entry in found.timed.items() if len(entry.time_s)]
-    for i in rng.permutation(len(entries))[:sample]:
-        (job, chain), entry = entries[i]
-        row = int(rng.integers(len(entry.time_s)))
-        mixes = found.space.mixes(job, chain, entry.splits[row])
-        plan = found.space.plan(job, chain, entry.splits[row], tuple(fitting[0] for fitting in mixes))
-        prediction = predict_in(found.space.setting, plan)
-        assert prediction.fits
-        assert prediction.iteration_time_s == pytest.approx(float(entry.time_s[row]), rel=1e-12)
+    instance = found.space.instance
+    for i in rng.permutation(len(found.batches))[:sample]:
+        batch = found.batches[i]
+        fits = np.argwhere(np.isfinite(batch.time_s))
+        if len(fits):
+            chain, row = fits[int(rng.integers(len(fits)))].tolist()
+            plan, time_s = found.at(batch, chain, row), float(batch.time_s[chain, row])
+            assert plan_mistakes(plan, instance.cluster, instance.model, instance.training) == []
+            prediction = predict_in(found.space.setting, plan)
+            assert prediction.fits
+            assert prediction.iteration_time_s == pytest.approx(time_s, rel=1e-12)
+            assert found.time_s(plan) == time_s
+        unfit = np.argwhere(np.isinf(batch.time_s))
+        if len(unfit):
+            chain, row = unfit[int(rng.integers(len(unfit)))].tolist()
+            assert [] in found.space.mixes(batch.job, batch.chains[chain], batch.layout, row)
 
 
 def check_seed(seed: int) -> Enumeration:
@@ -120,23 +140,28 @@ def test_only_larger_microbatches_are_few_enough() -> None:
     check_answer(found, run(instance, 0.0), 0.0)
 
 
-def check_mixes(seed: int) -> int:
-    """Every split of a tiny problem takes the time of its best combination of mixes; returns their number."""
-    found = enumerate_plans(tiny_instance(seed))
+def check_mixes(instance: Instance, one_in: int = 1) -> int:
+    """Splits of a tiny problem take the time of their best combination of mixes; returns the number of those."""
+    found = enumerate_plans(instance)
     total = 0
-    for job, chain, split, best, plans in timed_by_predict(found.space):
+    for job, chain, where, row, best, plans in timed_by_predict(found.space, one_in):
         entry = found.timed[job, chain]
-        row = np.flatnonzero((entry.splits == split).all(axis=1))
-        assert len(row) == math.isfinite(best)
-        if len(row):
-            assert float(entry.time_s[row[0]]) == pytest.approx(best, rel=1e-12)
+        rows = np.flatnonzero((entry.splits == where.splits[row]).all(axis=1))
+        assert len(rows) == math.isfinite(best)
+        if len(rows):
+            assert float(entry.time_s[rows[0]]) == pytest.approx(best, rel=1e-12)
         total += plans
     return total
 
 
 def test_best_mix_per_stage_is_enough() -> None:
     """All combinations of recomputation mixes, judged by `predict` alone, hold no other plan and no faster one."""
-    assert check_mixes(30) > 1_000
+    assert check_mixes(tiny_instance(30)) > 1_000
+
+
+def test_best_mix_per_stage_is_enough_on_every_schedule() -> None:
+    """The same with every schedule and degrees of each group's own."""
+    assert sum(check_mixes(tiny_slow_link_instance(seed), 60) for seed in range(4)) > 1_000
 
 
 @pytest.mark.proof
@@ -162,4 +187,83 @@ def test_gap_holds_widely(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_best_mix_per_stage_is_enough_widely(seed: int) -> None:
     """The same on more problems."""
-    check_mixes(seed)
+    check_mixes(tiny_instance(seed))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", range(20))
+def test_best_mix_per_stage_is_enough_on_every_schedule_widely(seed: int) -> None:
+    """The same on more problems with every schedule."""
+    check_mixes(tiny_slow_link_instance(seed), 5)
+
+
+@lru_cache(maxsize=len(SLOW_SEEDS))
+def slow_enumeration(seed: int) -> Enumeration:
+    """All plans of a problem with slow links."""
+    return enumerate_plans(slow_link_instance(seed))
+
+
+@pytest.mark.parametrize("seed", SLOW_SEEDS)
+def test_best_of_all_schedules(seed: int) -> None:
+    """With slow hops, several schedules, warm-up and degrees by group, the planner's best is the best of all plans."""
+    found = slow_enumeration(seed)
+    check_times(found, 4)
+    check_answer(found, run(found.space.instance, 0.0), 0.0)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", SLOW_PROOF_SEEDS)
+def test_best_of_all_schedules_widely(seed: int) -> None:
+    """The same on 300 problems."""
+    found = enumerate_plans(slow_link_instance(seed))
+    check_times(found, 4)
+    check_answer(found, run(found.space.instance, 0.0), 0.0)
+
+
+def uniform(job: Job, chain: Chain) -> bool:
+    """All stages share dp and micro-batch size."""
+    return len({(part.dp, part.microbatch_size) for part in chain}) == 1
+
+
+def what_is_best(found: Enumeration) -> Counter[str]:
+    """What the best plans of a problem have."""
+    counts = Counter({"plans": found.plans})
+    if not math.isfinite(found.best_s):
+        return counts + Counter(["nothing fits"])
+
+    def wins(name: str) -> bool:
+        in_pipeline = found.least_s(lambda job, chain: job.schedule == name and sum(part.stages for part in chain) > 1)
+        return in_pipeline == found.best_s
+
+    counts.update(entry.name for entry in SCHEDULES if wins(entry.name))
+    needed = {
+        "further warm-up": found.least_s(lambda job, chain: not job.warmup),
+        "several groups": found.least_s(lambda job, chain: len(chain) == 1),
+        "degrees by group": found.least_s(uniform),
+        "a pipeline": found.least_s(lambda job, chain: len(chain) == chain[0].stages == 1),
+    }
+    counts.update(name for name, without in needed.items() if without > found.best_s * (1 + SAME))
+    if any(stage.recompute.none < stage.layers for stage in found.best().stages):
+        counts["recomputation"] += 1
+    return counts
+
+
+def test_problems_with_slow_links_are_mixed() -> None:
+    """The problems call for pipelines, several groups, warm-up and recomputation, and every schedule wins somewhere."""
+    counts = sum((what_is_best(slow_enumeration(seed)) for seed in SLOW_SEEDS), Counter())
+    assert counts["plans"] > 50_000
+    assert [entry.name for entry in SCHEDULES if not counts[entry.name]] == [], counts
+    for name in ("a pipeline", "several groups", "recomputation"):
+        assert counts[name] >= 10, counts
+    assert counts["nothing fits"] == 3, counts
+    assert counts["further warm-up"] >= 2, counts
+    assert counts["degrees by group"] >= 2, counts
+
+
+@pytest.mark.proof
+def test_every_choice_is_best_somewhere() -> None:
+    """Each schedule wins somewhere, and so do further warm-up and degrees by group."""
+    counts = sum((what_is_best(slow_enumeration(seed)) for seed in SLOW_PROOF_SEEDS), Counter())
+    assert [entry.name for entry in SCHEDULES if not counts[entry.name]] == [], counts
+    for name in ("further warm-up", "several groups", "degrees by group", "a pipeline", "recomputation"):
+        assert counts[name] >= 5, counts

@@ -7,21 +7,33 @@ import pytest
 
 from hetplan.search.capacities import GRID, Capacities, fill_of
 from hetplan.search.roots import RootSpace, Structure
-from tests.search.spaces import compositions, some_spaces, structures, timed
+from tests.search.spaces import NAMES, compositions, some_spaces, structures, timed, under
 
-SEEDS = range(212, 230)
+KINDS = ("plain", "others")
 
 
 @cache
-def best_times() -> list[tuple[RootSpace, dict[Structure, float]]]:
-    """Roots with the best exact time of every ordered structure, infinite where none of its splits fits."""
-    return [
-        (
-            space,
-            {structure: float(timed(space.chain(structure))[1].min(initial=np.inf)) for structure in structures(space)},
-        )
-        for _, space in some_spaces(SEEDS)
-    ]
+def best_times(kind: str) -> list[tuple[RootSpace, dict[Structure, float]]]:
+    """Roots with the best exact time of every ordered structure, infinite where none of its splits fits.
+
+    plain: 1F1B and fast links; others: slow links under every schedule, 1F1B with further warm-up too, and in both
+    spaces.
+    """
+    if kind == "plain":
+        spaces = [space for _, space in some_spaces(range(212, 230))]
+    else:
+        spaces = [space for name in NAMES for _, space in some_spaces(range(8), 1, under(name))]
+    found = []
+    for space in spaces:
+        listed = structures(space)
+        if len(listed) < MOST:
+            best = {structure: float(timed(space.chain(structure))[1].min(initial=np.inf)) for structure in listed}
+            found.append((space, best))
+    return found
+
+
+MOST = 200
+"""Structures of a root: roots with more are left out."""
 
 
 def options_of(structure: Structure) -> frozenset[int]:
@@ -30,14 +42,17 @@ def options_of(structure: Structure) -> frozenset[int]:
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.01, 2.0, np.inf])
-def test_combination_bounds_hold(factor: float) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_combination_bounds_hold(kind: str, factor: float) -> None:
     """A combination's bound is at most the best time of its structures; where those reach the target it may be more."""
     checked = tight = 0
-    for space, best in best_times():
+    for space, best in best_times(kind):
         capacities = Capacities(space)
-        least = min(best.values())
+        least = min(best.values(), default=np.inf)
         target = least * factor if np.isfinite(least) else np.inf
-        for fewest, most in ((2, space.max_stages), (2, 2), (space.max_stages, space.max_stages)):
+        for fewest, most in {(space.min_stages, space.max_stages), (2, 2), (space.max_stages, space.max_stages)}:
+            if not space.min_stages <= most <= space.max_stages:
+                continue
             bounds = capacities.bounds(fewest, most, target)
             assert len(bounds) == len(capacities.combinations)
             by_options: dict[frozenset[int], float] = {}
@@ -58,10 +73,11 @@ def test_combination_bounds_hold(factor: float) -> None:
     assert tight > checked / 12
 
 
-def test_least_bottleneck_is_at_most_that_of_any_plan() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_least_bottleneck_is_at_most_that_of_any_plan(kind: str) -> None:
     """No plan has a bottleneck below the least one; where there are plans it is finite."""
     checked = 0
-    for space, best in best_times():
+    for space, best in best_times(kind):
         capacities = Capacities(space)
         for structure, time_s in best.items():
             if not np.isfinite(time_s):
@@ -69,14 +85,15 @@ def test_least_bottleneck_is_at_most_that_of_any_plan() -> None:
             chain = space.chain(structure)
             splits, _ = timed(chain)
             bottleneck = chain.tied_s[np.arange(chain.stages), splits].max(axis=1).min()
-            assert capacities.least_bottleneck(chain.stages) <= bottleneck
+            assert capacities.least_bottleneck(chain.stages) <= bottleneck * (1 + 1e-12)
             checked += 1
     assert checked > 150
 
 
-def test_caps_hold_every_stage() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_caps_hold_every_stage(kind: str) -> None:
     """A stage whose c is at most the bottleneck holds no more blocks than the cap of its option."""
-    for space, _ in best_times()[:20]:
+    for space, _ in best_times(kind)[:20]:
         capacities = Capacities(space)
         for structure in structures(space)[:20]:
             chain = space.chain(structure)
@@ -86,15 +103,16 @@ def test_caps_hold_every_stage() -> None:
                     held = np.flatnonzero(chain.tied_s[j] <= bottleneck)
                     if len(held):
                         row = capacities.tied[o][chain.stages - 1]
-                        assert held[-1] < np.searchsorted(row, float(bottleneck), side="right")
+                        assert held[-1] < np.searchsorted(row, float(bottleneck) * (1 + 1e-12), side="right")
 
 
 @pytest.mark.parametrize("factor", [1 + 1e-9, 1.05, 1.5, 4.0])
-def test_no_stage_counts_are_lost(factor: float) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_stage_counts_are_lost(kind: str, factor: float) -> None:
     """Stage counts of every structure whose best time is below the target are among the possible ones."""
     kept = everything = 0
-    for space, best in best_times():
-        least = min(best.values())
+    for space, best in best_times(kind):
+        least = min(best.values(), default=np.inf)
         if not np.isfinite(least):
             continue
         capacities, target = Capacities(space), least * factor

@@ -1,5 +1,6 @@
 """What the planner says where nothing fits, on public cases and on small problems."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,7 +10,7 @@ from hetplan.predict import Setting
 from hetplan.search.infeasible import fits
 from hetplan.search.options import SearchOptions
 from hetplan.search.planner import search
-from hetplan.search.result import Fix, Infeasible, Limits
+from hetplan.search.result import Fix, Infeasible
 from hetplan.specs.catalog import accelerator
 from hetplan.specs.cluster import ClusterSpec, GroupSpec
 from hetplan.specs.files import LoadedModel, load_model
@@ -17,7 +18,7 @@ from hetplan.specs.model import ModelSpec
 from hetplan.specs.training import TrainingSpec
 from tests.cost.builders import MODELS, group
 from tests.search.instances import random_instance
-from tests.search.spaces import with_memory
+from tests.search.spaces import options_of, setting_of, with_memory
 
 QUICK = SearchOptions(time_limit_s=10.0, gap=0.05)
 
@@ -73,7 +74,7 @@ def test_llama_70b_on_two_h100() -> None:
     assert after >= 16
     for count, enough in ((after, True), (after - 1, False)):
         grown = of_group(two.model_copy(update={"accelerators_per_node": count}))
-        assert fits(setting(grown, llama_70b()), Limits()) == enough
+        assert fits(setting(grown, llama_70b()), QUICK) == enough
     assert str(after) in found.nearest
 
 
@@ -84,7 +85,7 @@ def test_llama_70b_on_two_nodes() -> None:
     before, after = growth(found.fixes)
     assert before == 2
     assert 2 * after >= 16
-    assert not fits(setting(of_group(nodes.model_copy(update={"nodes": after - 1})), llama_70b()), Limits())
+    assert not fits(setting(of_group(nodes.model_copy(update={"nodes": after - 1})), llama_70b()), QUICK)
     grown = of_group(nodes.model_copy(update={"nodes": after}))
     result = search(grown, llama_70b().model, llama_70b().training, search_options=QUICK)
     assert result.plans[0].prediction.fits
@@ -139,7 +140,7 @@ def test_small_problems_without_a_plan() -> None:
     checked = 0
     for seed in (502,):
         instance = with_memory(random_instance(seed), 0.25)
-        options = SearchOptions(limits=instance.limits, time_limit_s=10.0)
+        options = replace(options_of(instance), time_limit_s=10.0)
         result = search(instance.cluster, instance.model, instance.training, instance.stack, options)
         found = result.infeasible
         if found is None or found.closest is None:
@@ -149,9 +150,7 @@ def test_small_problems_without_a_plan() -> None:
         assert found.memory is not None
         assert found.closest.stages[found.stage].group == found.group
         more = with_memory(instance, more_bytes=found.shortfall_bytes + 2**20)
-        assert fits(
-            Setting(cluster=more.cluster, model=more.model, training=more.training, stack=more.stack), more.limits
-        )
+        assert fits(setting_of(more), options)
         checked += 1
     assert checked
 

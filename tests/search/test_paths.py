@@ -1,18 +1,23 @@
 """Bounds along paths against the exact time of every split."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 
+from hetplan.plan import ScheduleName
 from hetplan.search.paths import KEPT, PathPool, least_split, suffix_sums
-from tests.search.spaces import compositions, random_chain, timed
+from tests.search.spaces import NAMES, compositions, random_chain, timed
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_mixtures_bound_every_split(seed: int) -> None:
+@pytest.mark.parametrize("nth", range(2))
+@pytest.mark.parametrize("name", NAMES)
+def test_mixtures_bound_every_split(name: ScheduleName, nth: int) -> None:
     """A path of one split, and any mixture of paths, is a lower bound on the exact time of every split."""
-    chain, rng = random_chain(seed), np.random.default_rng(seed)
+    rng = np.random.default_rng(nth)
+    able = (chain for seed in range(50) if len(timed(chain := random_chain(seed, name))[0]) > 5)
+    chain = next(islice(able, nth, None))
     splits, time_s = timed(chain)
-    assert len(splits)
     stage = np.arange(chain.stages)
     row = int(rng.integers(len(splits)))
     mixture = chain.path(splits[row])
@@ -51,7 +56,7 @@ def test_suffix_sums_are_the_least(seed: int) -> None:
 
 def test_pool_keeps_the_useful_paths_first() -> None:
     """A path that has just helped comes first, once; the one that helped longest ago is forgotten."""
-    chain = random_chain(0)
+    chain = random_chain(8)
     splits, _ = timed(chain)
     paths = [chain.path(splits[i]) for i in range(KEPT + 1)]
     pool = PathPool()

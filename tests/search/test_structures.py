@@ -6,17 +6,18 @@ import pytest
 from hetplan.search.capacities import Capacities
 from hetplan.search.structures import Structures, StructureSearch
 from tests.search.spaces import timed
-from tests.search.test_capacities import best_times
+from tests.search.test_capacities import KINDS, best_times
 
 MANY = 10**6
 
 
 @pytest.mark.parametrize("factor", [0.9, 1 + 1e-9, 1.02, 1.3, 3.0])
-def test_no_structure_below_the_target_is_lost(factor: float) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_structure_below_the_target_is_lost(kind: str, factor: float) -> None:
     """Every structure with a best time below the target is listed, once; listed bounds are at most their best times."""
     kept = needed = everything = 0
-    for space, best in best_times():
-        least = min(best.values())
+    for space, best in best_times(kind):
+        least = min(best.values(), default=np.inf)
         if not np.isfinite(least):
             continue
         target = least * factor
@@ -38,11 +39,12 @@ def test_no_structure_below_the_target_is_lost(factor: float) -> None:
     assert kept < 8 * max(needed, 8)
 
 
-def test_bottleneck_is_a_lower_bound() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_bottleneck_is_a_lower_bound(kind: str) -> None:
     """The bottleneck of a listed structure is at most that of each of its plans below the target."""
     checked = 0
-    for space, best in best_times():
-        least = min(best.values())
+    for space, best in best_times(kind):
+        least = min(best.values(), default=np.inf)
         if not np.isfinite(least):
             continue
         target = least * 1.3
@@ -59,9 +61,10 @@ def test_bottleneck_is_a_lower_bound() -> None:
     assert checked > 30
 
 
-def test_limits_of_a_listing() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_limits_of_a_listing(kind: str) -> None:
     """No target or more structures than allowed: no listing; `check` may end it."""
-    space, best = next(entry for entry in best_times() if sum(map(np.isfinite, entry[1].values())) > 5)
+    space, best = next(entry for entry in best_times(kind) if sum(map(np.isfinite, entry[1].values())) > 5)
     search, target = StructureSearch(Capacities(space)), 2 * max(t for t in best.values() if np.isfinite(t))
     assert search.below(float("inf"), MANY) is None
     assert search.below(target, 1) is None

@@ -23,6 +23,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "mix-10000": {"h100-sxm5-80gb": 5120, "a100-sxm4-80gb": 3072, "mi300x-192gb": 2048},
     "mix-100000": {"h100-sxm5-80gb": 51200, "b200-sxm-180gb": 20480, "mi300x-192gb": 16384, "a100-sxm4-80gb": 12288},
     "one-node": {"h100-sxm5-80gb": 8},
+    "slow-link": {"h100-sxm5-80gb": 32, "a100-sxm4-80gb": 32},
     "tiny-16": {"h100-sxm5-80gb": 8, "a100-sxm4-80gb": 8},
     "two-islands": {"a100-sxm4-80gb": 320},
 }

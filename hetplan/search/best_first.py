@@ -15,43 +15,30 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import combinations, count
 
 import numpy as np
 
-from hetplan.plan import Plan
-from hetplan.predict import Setting
-from hetplan.search.capacities import Capacities
+from hetplan.predict.setting import Setting
 from hetplan.search.chain import ROUNDING, Floats, Ints
-from hetplan.search.fitting import Fit, first_fit
+from hetplan.search.fitting import first_fit
 from hetplan.search.options import Progress, SearchOptions
-from hetplan.search.program import solve
+from hetplan.search.program import Ties, solve
+from hetplan.search.proposals import STRUCTURES_AT_ONCE, Proposals
 from hetplan.search.result import StoppedBy
-from hetplan.search.roots import RootSpace, Structure
+from hetplan.search.roots import Shared, Structure
+from hetplan.search.rough import arithmetic_bound_s, rough_bound_s
 from hetplan.search.single import single_stage_plans
-from hetplan.search.space import pipeline_roots
-from hetplan.search.structures import Structures, StructureSearch
+from hetplan.search.structures import Structures
 
 SPLITS_AT_ONCE = 400_000
 """Partial splits of one chain held at once; a chain with more keeps its bound and stays open."""
-STRUCTURES_AT_ONCE = 2_000_000
-"""Ordered structures of one root listed at once; a root with more keeps its bound."""
 RANGES = 3
 """How often the worst range of the bottleneck is halved before structures are taken one by one."""
 GUESSES = (1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0)
 """Targets over a root's bound that are tried while there is no plan."""
-NEARBY, NEARBY_ROOTS, ALTERNATIVES, MIXED = 0.1, 6, 4, 30
-"""For the ranking: how far above the best time, how many roots, structures of each, up to how many combinations."""
 PROBES = 4
 """Structures of a root that are timed as soon as they are listed: early plans make the target tight."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A timed plan of the search."""
-
-    time_s: float
-    plan: Plan
 
 
 @dataclass(order=True, slots=True)
@@ -61,6 +48,8 @@ class _Node:
     bound_s: float
     order: int
     root: int = field(compare=False)
+    rough: bool = field(compare=False, default=False)
+    """Whether the bound is the rough one at least."""
     opened: bool = field(compare=False, default=False)
     stages: int = field(compare=False, default=0)
     rows: Structures | None = field(compare=False, default=None)
@@ -75,8 +64,8 @@ class _Stop(Exception):  # noqa: N818 - not an error
         self.by = by
 
 
-class UniformSearch:
-    """One search over the uniform space on some groups of the cluster."""
+class PlanSearch(Proposals):
+    """One search over the plan space on some groups of the cluster."""
 
     def __init__(
         self,
@@ -86,60 +75,30 @@ class UniformSearch:
         *,
         deadline: float,
         observe: Callable[[Progress], None] | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        self.setting = setting
-        self.groups = groups
-        self.options = search_options
+        super().__init__(setting, groups, search_options, shared)
         self.deadline = deadline
         self.observe = observe
         self.started = time.monotonic()
-        self.counters: dict[str, int] = {}
-        self.found: dict[tuple[object, ...], Found] = {}
-        self.best_s = float("inf")
+        self.earlier: list[PlanSearch] = []
+        """Searches over parts of the space, whose roots are not searched again."""
         self.open_s = float("inf")
         """Least bound of what was left open for want of space."""
         self.listed = False
         self.current: _Node | None = None
-        self.roots = [
-            RootSpace(setting=setting, limits=search_options.limits, groups=groups, root=root, counters=self.counters)
-            for root in pipeline_roots(setting, search_options.limits, groups)
-        ]
-        self.capacities: dict[int, Capacities] = {}
-        self.searches: dict[int, StructureSearch] = {}
         self.probed = False
-        self.tried: set[tuple[int, Structure]] = set()
         self.queue: list[_Node] = []
         self.numbers = count()
 
-    # -- incumbents
-
-    @property
-    def target_s(self) -> float:
-        """Plans at or above this time need not be looked at."""
-        # A hair inside the gap that was asked for, so that rounding does not put the result outside it.
-        return self.best_s * (1 - self.options.gap * (1 - 1e-6))
-
-    def add(self, key: tuple[object, ...], time_s: float, plan: Plan) -> None:
-        """Keep a plan if it is the best of its configuration."""
-        if key not in self.found or time_s < self.found[key].time_s:
-            self.found[key] = Found(time_s=time_s, plan=plan)
-            self.best_s = min(self.best_s, time_s)
-
-    def add_split(self, root: int, structure: Structure, split: Ints, time_s: float) -> None:
-        """Keep a split of a structure."""
-        space = self.roots[root]
-        key = (space.root, tuple((space.options[o].name, space.options[o].tp, n) for o, n in structure))
-        if key not in self.found or time_s < self.found[key].time_s:
-            self.add(key, time_s, self.roots[root].plan(structure, split))
-
-    def adopt(self, other: "UniformSearch") -> None:
-        """Take over the plans of a search over some of the groups."""
-        for key, entry in other.found.items():
-            self.add(key, entry.time_s, entry.plan)
-
-    def ranked(self) -> list[Found]:
-        """Distinct configurations, best first."""
-        return sorted(self.found.values(), key=lambda entry: (entry.time_s, entry.plan.model_dump_json()))
+    def follow(self, other: "PlanSearch") -> None:
+        """Take over the plans and the bound of a search over some of the roots, which are not searched again."""
+        self.adopt(other)
+        done = {space.root for space in other.roots}
+        kept = [space for space in self.roots if space.root not in done]
+        if len(kept) < len(self.roots):
+            self.earlier.append(other)
+            self.roots = kept
 
     # -- the search
 
@@ -148,14 +107,15 @@ class UniformSearch:
         try:
             for key, time_s, plan in single_stage_plans(self.setting, self.options.limits, self.groups):
                 self.add(key, time_s, plan)
-            fit = first_fit(self.setting, self.options.limits, self.groups)
+            fit = first_fit(self.setting, self.options, self.groups)
             if fit is not None:
                 self._adopt_fit(fit)
             elif not self.found:
                 return "gap"
             for i in range(len(self.roots)):
-                self._push(_Node(self._arithmetic_bound(i), 0, i))
+                self._push(_Node(arithmetic_bound_s(self.roots[i]), 0, i))
             self.listed = True
+            self._transplant(self._check)
             while self.queue and self.queue[0].bound_s < self.target_s:
                 limit = self.options.node_limit
                 if limit is not None and self.counters.get("nodes", 0) >= limit:
@@ -173,15 +133,16 @@ class UniformSearch:
 
     @property
     def bound_s(self) -> float:
-        """No plan of the space is faster than this.
+        """No plan of the space is faster than this, nor of those that were searched earlier.
 
         Whatever was pruned had a bound at or above the target of its time, and targets only fall: so the target
         bounds it, unless it is among what was left open.
         """
+        earlier = [other.bound_s for other in self.earlier]
         if not self.listed:
-            return min([self.best_s, *(self._arithmetic_bound(i) for i in range(len(self.roots)))])
+            return min([self.best_s, *earlier, *(arithmetic_bound_s(self.roots[i]) for i in range(len(self.roots)))])
         waiting = [node.bound_s for node in ([self.current] if self.current else []) + self.queue]
-        return min([self.best_s, self.target_s, self.open_s, *waiting])
+        return min([self.best_s, self.target_s, self.open_s, *earlier, *waiting])
 
     def _check(self) -> None:
         now = time.monotonic()
@@ -200,35 +161,18 @@ class UniformSearch:
                 )
             )
 
-    def _adopt_fit(self, fit: Fit) -> None:
-        """Time the structure that is known to fit: a first plan, so that there is always a target."""
-        root = next(i for i, space in enumerate(self.roots) if space.root == fit.root)
-        numbers = {(entry.group, entry.tp): o for o, entry in enumerate(self.roots[root].options)}
-        upwards = zip(fit.options, fit.counts, strict=True)
-        self._time(root, tuple((numbers[option.group, option.tp], count) for option, count in upwards)[::-1])
-
     def _push(self, node: _Node) -> None:
         if node.bound_s < self.target_s:
             node.order = next(self.numbers)
             heapq.heappush(self.queue, node)
 
-    def _arithmetic_bound(self, root: int) -> float:
-        """Blocks of all micro-batches over the blocks per second of all stages: no stage is busy for longer than T."""
-        space = self.roots[root]
-        rate: dict[int, float] = {}
-        for option in space.options:
-            block = min(cost.forward_s + cost.backward_s for cost in option.costs.layers.values())
-            rate[option.group] = max(rate.get(option.group, 0.0), option.max_stages / block)
-        if not rate:
-            return float("inf")
-        work = space.root.num_microbatches * self.setting.model.architecture.layers
-        return work / sum(rate.values()) + self.setting.stack.step_fixed_s
-
     def _expand(self, node: _Node) -> None:
         self.counters["nodes"] = self.counters.get("nodes", 0) + 1
-        if not node.opened:
-            space = self.roots[node.root]
-            bound = float(self._capacity(node.root).bounds(2, space.max_stages, self.target_s).min(initial=np.inf))
+        space = self.roots[node.root]
+        if not node.rough and space.root.stages is not None:
+            self._push(replace(node, bound_s=max(node.bound_s, rough_bound_s(space)), rough=True))
+        elif not node.opened:
+            bound = float(self._least(node.root, self.target_s))
             if not np.isfinite(bound):
                 self.counters["memory"] = self.counters.get("memory", 0) + space.count()
             self._push(replace(node, bound_s=max(node.bound_s, bound), opened=True))
@@ -240,19 +184,9 @@ class UniformSearch:
             # Bounds of all ranges come before the splits of any: the programs also propose better plans.
             self._push(replace(node, bound_s=self._solve(node, node.rows), solved=True))
 
-    def _capacity(self, root: int) -> Capacities:
-        if root not in self.capacities:
-            self.capacities[root] = Capacities(self.roots[root])
-        return self.capacities[root]
-
-    def _structures(self, root: int) -> StructureSearch:
-        if root not in self.searches:
-            self.searches[root] = StructureSearch(self._capacity(root))
-        return self.searches[root]
-
     def _list(self, node: _Node) -> None:
         """Queue the ordered structures of a root by number of stages."""
-        if not self.probed:
+        if not self.probed and not self.earlier:
             self.probed = True
             self._probe(node)
         found = self._structures(node.root).below(self.target_s, STRUCTURES_AT_ONCE, self._check)
@@ -264,7 +198,7 @@ class UniformSearch:
             self._time(node.root, found.structure(row))
         for stages in np.unique(found.stages):
             rows = found.rows(np.flatnonzero(found.stages == stages))
-            self._push(_Node(float(rows.bound_s[0]), 0, node.root, True, int(stages), rows))
+            self._push(_Node(float(rows.bound_s[0]), 0, node.root, True, True, int(stages), rows))
 
     def _probe(self, node: _Node) -> None:
         """Time the best structures of a root and of the next few in the queue, under guessed targets.
@@ -273,8 +207,7 @@ class UniformSearch:
         """
         nearby = [node, *(entry for entry in sorted(self.queue)[: 2 * PROBES])]
         for entry in nearby:
-            capacity, stages = self._capacity(entry.root), self.roots[entry.root].max_stages
-            bound = max(entry.bound_s, float(capacity.bounds(2, stages, self.target_s).min(initial=np.inf)))
+            bound = max(entry.bound_s, self._least(entry.root, self.target_s))
             for slack in GUESSES if bound < self.target_s else ():
                 self._check()
                 found = self._structures(entry.root).below(
@@ -316,6 +249,8 @@ class UniformSearch:
             stages=node.stages,
             cap_c=high,
             cross_hop_s=space.least_cross_hop,
+            hop_weight=space.hop_weight,
+            ties=self._ties(node, kept, low),
             solver=self.options.solver,
             seed=self.options.seed,
             time_limit_s=max(0.1, min(10.0, self.deadline - time.monotonic())),
@@ -331,15 +266,18 @@ class UniformSearch:
                     self._time(node.root, order)
         return low + outcome.bound_s + self.setting.stack.step_fixed_s, low, high
 
-    def _time(self, root: int, structure: Structure, limit_s: float | None = None) -> None:
-        """Find a good split of an ordered structure, unless bounds keep it above the best time (or a limit)."""
-        if (root, structure) in self.tried:
-            return
-        self.tried.add((root, structure))
-        chain = self.roots[root].chain(structure)
-        result = None if chain.excluded(limit_s or self.best_s) else chain.heuristic()
-        if result is not None:
-            self.add_split(root, structure, *result)
+    def _ties(self, node: _Node, kept: list[int], low: float) -> Ties:
+        """Window bounds across hops between pairs of options, less C1 and the fixed time."""
+        crossings = self._structures(node.root).crossings
+        groups = [self.roots[node.root].options[o].group for o in kept]
+        if not crossings.tied:
+            return {}
+        less = low + self.setting.stack.step_fixed_s
+        return {
+            (a, b): crossings.least_s(kept[a], kept[b], node.stages) - less
+            for a, b in combinations(range(len(kept)), 2)
+            if groups[a] != groups[b]
+        }
 
     def _certify(self, root: int, rows: Structures) -> None:
         """Close ordered structures: time every split whose bound is below the target."""
@@ -377,22 +315,3 @@ class UniformSearch:
             splits, bounds = splits[rest], bounds[rest]
             bounds = np.maximum(bounds, weight[stage, splits].sum(axis=1) + chain.fixed_s)
             size = min(256, 2 * size)
-
-    def explore(self) -> None:
-        """Time the most promising structures of the roots near the best plan: alternatives for the ranking.
-
-        Only where few types are mixed: with many, listing structures above the best time takes too long.
-        """
-        near = self.best_s * (1 + NEARBY)
-        order = sorted((self._arithmetic_bound(i), i) for i in range(len(self.roots)))
-        looked = 0
-        for bound, root in order:
-            if bound >= near or looked == NEARBY_ROOTS or time.monotonic() > self.deadline:
-                return
-            capacity, stages = self._capacity(root), self.roots[root].max_stages
-            if len(capacity.combinations) > MIXED or capacity.bounds(2, stages, near).min(initial=np.inf) >= near:
-                continue
-            looked += 1
-            found = self._structures(root).below(near, STRUCTURES_AT_ONCE)
-            for row in range(min(ALTERNATIVES, 0 if found is None else len(found.bound_s))):
-                self._time(root, found.structure(row), limit_s=near)  # type: ignore[union-attr]

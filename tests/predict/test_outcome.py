@@ -10,14 +10,18 @@ from hetplan.cost.layers import model_flops_per_token
 from hetplan.cost.profiles import load_stack
 from hetplan.cost.stages import Degrees
 from hetplan.errors import SpecError
-from hetplan.plan import Plan, Recompute, Schedule, Stage
-from hetplan.predict import predict
+from hetplan.plan import Plan, Recompute
+from hetplan.predict import Setting, predict, predict_in
 from hetplan.prediction import Prediction
+from hetplan.schedule.schedules import schedule
+from hetplan.schedule.simulator import Transfers
 from hetplan.specs.architecture import ArchitectureSpec
-from hetplan.specs.cluster import ClusterSpec, GroupSpec, LinkSpec
+from hetplan.specs.cluster import ClusterSpec, GroupSpec
 from hetplan.specs.model import ModelSpec
 from hetplan.specs.training import TrainingSpec
 from tests.cost.builders import even_plan, example, group, one_group
+from tests.predict import builders
+from tests.predict.builders import A100, H100, MOE, NAMES, Split, plan_of, setting_of, simple_plan, two_groups
 
 SMALL = {
     "dense": ArchitectureSpec(
@@ -42,21 +46,6 @@ SMALL = {
 }
 TRAINING = TrainingSpec(global_batch_size=16, sequence_length=1024)
 STACK = load_stack()
-
-
-def two_groups() -> ClusterSpec:
-    """Four H100 nodes and two A100 nodes over a shared link."""
-    a, b = group("h100-sxm5-80gb", 4, network=400e9), group("a100-sxm4-80gb", 2)
-    link = LinkSpec(
-        between=(a.name, b.name),
-        bandwidth_bytes_per_s=25e9,
-        total_bandwidth_bytes_per_s=40e9,
-        latency_s=1e-5,
-        path="rdma-host-staged",
-    )
-    return ClusterSpec(name="two", groups=(a, b), links=(link,))
-
-
 STAGES = ("h100-sxm5-80gb", "h100-sxm5-80gb", "a100-sxm4-80gb")
 
 
@@ -185,7 +174,27 @@ def plans(draw: st.DrawFn) -> tuple[ModelSpec, Plan]:
 def test_parts_sum(case: tuple[ModelSpec, Plan]) -> None:
     """The breakdown is the iteration, each stage's parts fill it too, and memory terms make the total."""
     model, plan = case
-    predicted = predict(two_groups(), model, plan, TRAINING)
+    parts_sum(predict(two_groups(), model, plan, TRAINING), 16 * 1024)
+
+
+@given(plan=builders.plans(), transfers=st.sampled_from(["overlapped", "eager", "rendezvous"]))
+@settings(max_examples=60)
+def test_parts_sum_under_every_schedule(plan: Plan, transfers: Transfers) -> None:
+    """The same of chunks that reduce their gradients behind other work, of copies and of split backward passes."""
+    predicted = predict_in(setting_of(plan, transfers=transfers), plan)
+    parts_sum(predicted, plan.global_batch_size * 1024)
+    worst = predicted.stages[predicted.bottleneck]
+    parts = predicted.breakdown
+    assert parts.forward == worst.forward_s
+    assert parts.backward + parts.recompute == pytest.approx(worst.backward_s, rel=1e-12)
+    assert parts.recompute == worst.recompute_s
+    assert parts.gradient_sync == worst.gradient_sync_s
+    assert parts.optimizer == worst.optimizer_s
+    assert parts.fill_and_drain + parts.exposed_links == pytest.approx(worst.idle_s, rel=1e-9, abs=1e-15)
+
+
+def parts_sum(predicted: Prediction, tokens: int) -> None:
+    """Breakdown, stages and memory of a prediction add up."""
     total = predicted.iteration_time_s
     parts = predicted.breakdown
     assert parts.total_s == pytest.approx(total, rel=1e-9)
@@ -196,7 +205,7 @@ def test_parts_sum(case: tuple[ModelSpec, Plan]) -> None:
         use = stage.memory
         assert min(getattr(use, name) for name in use.__dataclass_fields__) >= 0
         assert use.total_bytes == pytest.approx(sum(getattr(use, n) for n in use.__dataclass_fields__), rel=1e-12)
-    assert predicted.tokens_per_s * total == pytest.approx(16 * 1024)
+    assert predicted.tokens_per_s * total == pytest.approx(tokens)
 
 
 def scaled(spec: Any, name: str, factor: float) -> Any:
@@ -226,16 +235,40 @@ LINK_KNOBS = ["bandwidth_bytes_per_s", "total_bandwidth_bytes_per_s", "latency_s
 def test_better_hardware_is_never_slower(case: tuple[ModelSpec, Plan], knob: str, which: int, factor: float) -> None:
     """More FLOP/s, memory bandwidth or link bandwidth, or less latency, never lengthen a fixed plan's iteration."""
     model, plan = case
+    after = better_cluster(knob, which, factor)
+    slow, fast = (predict(cluster, model, plan, TRAINING).iteration_time_s for cluster in (two_groups(), after))
+    assert fast <= slow * (1 + 1e-12)
+
+
+@given(
+    plan=builders.plans(),
+    knob=st.sampled_from(GROUP_KNOBS + LINK_KNOBS),
+    which=st.integers(0, 1),
+    factor=st.floats(1, 20),
+    transfers=st.sampled_from(["overlapped", "eager", "rendezvous"]),
+)
+@settings(max_examples=50)
+def test_better_hardware_is_never_slower_under_any_schedule(
+    plan: Plan, knob: str, which: int, factor: float, transfers: Transfers
+) -> None:
+    """The order of work is fixed, so this holds with chunks, copies and whatever transfers keep busy."""
+    before = setting_of(plan, transfers=transfers)
+    after = Setting(
+        cluster=better_cluster(knob, which, factor), model=before.model, training=before.training, stack=before.stack
+    )
+    slow, fast = (predict_in(setting, plan).iteration_time_s for setting in (before, after))
+    assert fast <= slow * (1 + 1e-12)
+
+
+def better_cluster(knob: str, which: int, factor: float) -> ClusterSpec:
+    """The two groups with one figure of a group or of the link better by a factor."""
     before = two_groups()
     if knob in GROUP_KNOBS:
         groups = list(before.groups)
         groups[which] = improved(groups[which], knob, factor)
-        after = before.model_copy(update={"groups": tuple(groups)})
-    else:
-        link = scaled(before.links[0], knob, 1 / factor if knob == "latency_s" else factor)
-        after = before.model_copy(update={"links": (link,)})
-    slow, fast = (predict(cluster, model, plan, TRAINING).iteration_time_s for cluster in (before, after))
-    assert fast <= slow * (1 + 1e-12)
+        return before.model_copy(update={"groups": tuple(groups)})
+    link = scaled(before.links[0], knob, 1 / factor if knob == "latency_s" else factor)
+    return before.model_copy(update={"links": (link,)})
 
 
 @pytest.mark.parametrize("knob", GROUP_KNOBS + LINK_KNOBS)
@@ -287,13 +320,66 @@ def test_plan_of_another_model_is_refused() -> None:
         assert expected in text
 
 
-@pytest.mark.parametrize("schedule", [{"virtual_stages": 2}, {"warmup": (1,)}, {"warmup": (-1,)}])
-def test_what_is_not_simulated_is_refused(schedule: dict[str, Any]) -> None:
-    """Virtual stages and extra warm-up would change the time: a plan that asks for them is not timed without them."""
-    layers = SMALL["dense"].layers
-    stage = Stage(group="h100-sxm5-80gb", first_layer=0, layers=layers, recompute=Recompute(none=layers))
-    plan = Plan(schedule=Schedule(**schedule), global_batch_size=16, num_microbatches=16, stages=(stage,))
-    model = ModelSpec(name="m", architecture=SMALL["dense"])
-    with pytest.raises(SpecError, match=r"simulated") as error:
-        predict(two_groups(), model, plan, TRAINING)
-    assert len(error.value.mistakes) == 1
+def test_schedules_fill_the_pipeline_as_published() -> None:
+    """Even stages on one node: chunks divide 1F1B's bubble of (p - 1) / m, split backward passes shrink it."""
+    even = MOE.model_copy(update={"layers": 8, "vocab_size": 128, "dense_layers": 0})
+    idle = {}
+    for name in ("1f1b", "gpipe", "interleaved-1f1b", "breadth-first", "zb-h1", "zb-v"):
+        runs = 4 if schedule(name).chunks(1) is None else 8
+        plan = plan_of(name, [8 // runs] * runs, on=[A100] * 4, num_microbatches=16)
+        predicted = predict_in(setting_of(plan, even), plan)
+        worst = predicted.stages[predicted.bottleneck]
+        idle[name] = worst.idle_s / (worst.forward_s + worst.backward_s)
+    bubble = 3 / 16
+    for name, share in (("1f1b", 1), ("gpipe", 1), ("interleaved-1f1b", 1 / 2), ("breadth-first", 1 / 2)):
+        # Hops and unequal ends come on top.
+        assert share * bubble < idle[name] < 1.15 * share * bubble
+    assert idle["zb-h1"] < 0.7 * idle["1f1b"]
+    assert idle["zb-v"] < 0.5 * idle["zb-h1"]
+
+
+UNEVEN = {"1f1b": [8, 4], "interleaved-1f1b": [4, 2, 4, 2], "zb-v": [4, 2, 2, 4]}
+"""Layers of runs on a stage of A100 that is slower and one of H100 that has room."""
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_what_stops_a_stage(name: str) -> None:
+    """The slowest stage is bound by compute, or by a longer hop; another by memory that a block more would overrun."""
+    plan = plan_of(name, UNEVEN[name], on=[A100, H100], num_microbatches=8)
+    setting = setting_of(plan, MOE)
+    predicted = predict_in(setting, plan)
+    assert [stage.binding for stage in predicted.stages] == ["compute", "none"]
+    slow = predict_in(setting_of(plan, MOE, network_share=1e-3), plan)
+    assert [stage.binding for stage in slow.stages] == ["link", "none"]
+    tight = predict_in(filled(setting, H100, predicted.stages[1].memory.total_bytes), plan)
+    assert [stage.binding for stage in tight.stages] == ["compute", "memory"]
+    assert tight.stages[1].verdict == "tight"
+
+
+def filled(setting: Setting, name: str, used_bytes: float) -> Setting:
+    """The setting with hardly more memory in a group than is used of it."""
+    groups = tuple(
+        entry.model_copy(update={"usable_memory_bytes": used_bytes * 1.001}) if entry.name == name else entry
+        for entry in setting.cluster.groups
+    )
+    cluster = setting.cluster.model_copy(update={"groups": groups})
+    return Setting(cluster=cluster, model=setting.model, training=setting.training, stack=setting.stack)
+
+
+def test_nothing_comes_before_the_first_block() -> None:
+    """A stage that begins the model cannot take the block before it: its memory stops nothing."""
+    plan = plan_of("1f1b", [4, 8], on=[H100, A100], num_microbatches=8)
+    setting = setting_of(plan, MOE)
+    used = predict_in(setting, plan).stages[0].memory.total_bytes
+    assert [stage.binding for stage in predict_in(filled(setting, H100, used), plan).stages] == ["none", "compute"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_groups_of_their_own_micro_batch(name: str) -> None:
+    """With dp x micro-batch alike, groups may differ in both; dp and ZeRO of one do not change the other's memory."""
+    plan = simple_plan(name, splits={H100: Split(dp=4, zero=1), A100: Split(tp=2, microbatch_size=4)})
+    predicted = predict_in(setting_of(plan), plan)
+    assert predicted.fits
+    assert [idle.accelerators for idle in predicted.idle] == [32 - 4 * 1, 16 - 2 * 1]
+    same = simple_plan(name, splits={H100: Split(microbatch_size=4), A100: Split(tp=2, microbatch_size=4)})
+    assert predict_in(setting_of(same), same).stages[1].memory == predicted.stages[1].memory

@@ -198,7 +198,7 @@ def test_interrupt_keeps_the_best(calls: int) -> None:
 @pytest.mark.parametrize("alone", [True, False])
 def test_interrupt_before_the_search_begins(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted on one type alone, or before the first root is queued, no bound is claimed that was not proved."""
-    uniform, checked = import_module("hetplan.search.uniform"), 0
+    uniform, checked = import_module("hetplan.search.best_first"), 0
     plain = uniform.first_fit
 
     def interrupted(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> Fit | None:
