@@ -92,6 +92,10 @@ BENCHMARKS = {"bench": "benchmarks", "bench-simulation": "benchmarks.simulation"
 SCREENS: dict[str, Callable[[], str | None]] = {
     "make-run": lambda: console("make run", run("search", *HETHUB)),
     "timeline": timeline,
+    "slow-link": lambda: console(
+        "hetplan search clusters/slow-link.yaml models/llama-2-13b.yaml",
+        run("search", "clusters/slow-link.yaml", "models/llama-2-13b.yaml"),
+    ),
     "jq": jq,
     "bad-file": bad_file,
     "infeasible": lambda: console(

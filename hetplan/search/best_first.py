@@ -12,6 +12,7 @@ The search ends when no open bound is below (1 - gap) x the best time. What is l
 """
 
 import heapq
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ from hetplan.search.structures import Structures
 
 SPLITS_AT_ONCE = 400_000
 """Partial splits of one chain held at once; a chain with more keeps its bound and stays open."""
+FEW_SPLITS = 2_000
+"""Splits that are timed at once, without bounds on them."""
 RANGES = 3
 """How often the worst range of the bottleneck is halved before structures are taken one by one."""
 GUESSES = (1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0)
@@ -178,7 +181,7 @@ class PlanSearch(Proposals):
             self._push(replace(node, bound_s=max(node.bound_s, bound), opened=True))
         elif node.rows is None:
             self._list(node)
-        elif node.solved:
+        elif node.solved or self._few(node.stages, len(node.rows.bound_s)):
             self._certify(node.root, node.rows)
         else:
             # Bounds of all ranges come before the splits of any: the programs also propose better plans.
@@ -279,6 +282,11 @@ class PlanSearch(Proposals):
             if groups[a] != groups[b]
         }
 
+    def _few(self, stages: int, structures: int) -> bool:
+        """Whether so many structures have few enough splits to time them all."""
+        layers = self.setting.model.architecture.layers
+        return structures * math.comb(layers - 1, stages - 1) <= FEW_SPLITS
+
     def _certify(self, root: int, rows: Structures) -> None:
         """Close ordered structures: time every split whose bound is below the target."""
         for row in range(len(rows.bound_s)):
@@ -287,6 +295,10 @@ class PlanSearch(Proposals):
             self._check()
             structure = rows.structure(row)
             chain = self.roots[root].chain(structure)
+            if self._few(chain.stages, 1):
+                splits = chain.all_splits()
+                self._time_all(root, structure, splits, np.full(len(splits), rows.bound_s[row]))
+                continue
             if chain.closed(self.target_s):
                 continue
             self._time(root, structure)
@@ -298,7 +310,7 @@ class PlanSearch(Proposals):
         """Time splits in the order of their bounds; the longest path of the first of each batch raises all bounds."""
         chain = self.roots[root].chain(structure)
         stage = np.arange(chain.stages)
-        size = 8
+        size = 8 if len(splits) > FEW_SPLITS else FEW_SPLITS
         while True:
             open_rows = bounds < self.target_s * (1 - ROUNDING)
             splits, bounds = splits[open_rows], bounds[open_rows]
@@ -311,6 +323,8 @@ class PlanSearch(Proposals):
             best = int(np.argmin(times))
             if np.isfinite(times[best]):
                 self.add_split(root, structure, splits[batch][best], float(times[best]))
+            if not len(rest):
+                return
             weight = chain.weigh(chain.path(splits[batch[0]]))
             splits, bounds = splits[rest], bounds[rest]
             bounds = np.maximum(bounds, weight[stage, splits].sum(axis=1) + chain.fixed_s)

@@ -17,7 +17,7 @@ from hetplan.schedule.bounds import lower_bound, warmups
 from hetplan.schedule.paths import CriticalPath, critical_path
 from hetplan.schedule.simulator import Shape, step_s
 from hetplan.search.forms import form, tied
-from hetplan.search.paths import PathPool, least_split, suffix_sums, weigh
+from hetplan.search.paths import PathPool, compositions, least_split, suffix_sums, weigh
 from hetplan.search.tables import Bools
 
 Floats = npt.NDArray[np.float64]
@@ -121,6 +121,11 @@ class Chain:
         if good.any():
             time[good] = step_s(self.shape, *self._rows(splits[good])).max(axis=1) + self.fixed_s
         return time
+
+    def all_splits(self) -> Ints:
+        """Every split that the stages can hold, (K, p): for few blocks."""
+        splits = compositions(self.layers, self.stages)
+        return splits[self.possible[np.arange(self.stages), splits].all(axis=1)]
 
     def bound(self, splits: Ints) -> Floats:
         """Lower bounds on the iteration seconds of splits (K, p), all of them possible."""

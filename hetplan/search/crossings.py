@@ -78,6 +78,8 @@ class Crossings:
         """The least bound on plans with so many stages that use these two options alone, in either order."""
         depths = np.arange(1, stages)
         found = float("inf")
+        if not np.isfinite([*self.least[a], *self.least[b]]).all():
+            return found
         for upper, lower in ((a, b), (b, a)):
             tie = self.tie(upper, lower, depths, 0)
             pair = sum(self.least[upper]) + sum(self.least[lower])

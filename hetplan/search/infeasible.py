@@ -1,6 +1,7 @@
 """Why no plan fits, and the smallest single changes with which one would, each found by searching again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from hetplan.plan import Plan
@@ -15,8 +16,8 @@ from hetplan.specs.cluster import GroupSpec
 GIB = 2**30
 MOST = {"nodes": 1_000_000, "accelerators": 1024}
 """How far a group is grown."""
-Attempt = Callable[[Setting], tuple[float, Plan] | None]
-"""Search again: (seconds per iteration, plan), or None where nothing is found."""
+Attempt = Callable[..., tuple[float, Plan] | None]
+"""Search again in a setting, under other schedules if given: (seconds per iteration, plan), or None."""
 
 
 def fits(setting: Setting, options: SearchOptions) -> bool:
@@ -54,7 +55,7 @@ def explain(setting: Setting, options: SearchOptions, attempt: Attempt) -> Infea
     worst = max(range(len(uses)), key=lambda i: uses[i][0].total_bytes - uses[i][1])
     memory, usable = uses[worst]
     shortfall = memory.total_bytes - usable
-    fixes = _fixes(setting, options, attempt)
+    fixes = [*_other_schedule(setting, options, attempt), *_fixes(setting, options, attempt)]
     group = closest.stages[worst].group
     return Infeasible(
         binding="memory",
@@ -68,6 +69,18 @@ def explain(setting: Setting, options: SearchOptions, attempt: Attempt) -> Infea
         nearest=f"{fixes[0].change} ({fixes[0].before} to {fixes[0].after})" if fixes else "none within reach",
         fixes=tuple(fixes),
     )
+
+
+def _other_schedule(setting: Setting, options: SearchOptions, attempt: Attempt) -> list[Fix]:
+    """Plain 1F1B, where it was not asked for: no schedule needs less memory in a line."""
+    if "1f1b" in options.schedules or not fits(setting, replace(options, schedules=("1f1b",))):
+        return []
+    result = attempt(setting, ("1f1b",))
+    if result is None:
+        return []
+    time_s, plan = result
+    before = ", ".join(options.schedules)
+    return [Fix(change="another schedule", before=before, after="1f1b", iteration_time_s=time_s, plan=_words(plan))]
 
 
 def _with_group(setting: Setting, index: int, group: GroupSpec) -> Setting:

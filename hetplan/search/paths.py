@@ -14,6 +14,8 @@ enumeration of splits.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
@@ -65,3 +67,12 @@ def least_split(weight: Floats, suffixes: Floats) -> Ints:
         split[j] = int(np.argmin(reach))
         left -= int(split[j])
     return split
+
+
+@lru_cache(maxsize=64)
+def compositions(layers: int, stages: int) -> Ints:
+    """All ways to give each stage at least one of the blocks, shape (K, p)."""
+    cuts = np.array(list(combinations(range(1, layers), stages - 1)), dtype=np.int64).reshape(-1, stages - 1)
+    ends = np.full((len(cuts), 1), layers)
+    found: Ints = np.diff(np.concatenate([np.zeros_like(ends), cuts, ends], axis=1), axis=1)
+    return found

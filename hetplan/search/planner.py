@@ -168,6 +168,8 @@ def search(
     for part in whole.parts:
         counters.update(part.counters)
     candidates = sum({space.root: space.count() for part in whole.parts for space in part.roots}.values())
+    # Plans without a pipeline stand beside the roots.
+    candidates = max(candidates, len(main.found))
     return SearchResult(
         status=_status(ranked, gap, infeasible),
         stopped_by=stopped,
@@ -219,9 +221,9 @@ def _pruned(whole: _Staged, candidates: int, memory: int, infeasible: Infeasible
 def _attempt(options: SearchOptions, deadline: float) -> Attempt:
     """A quick search for the best plan of a changed setting."""
 
-    def attempt(setting: Setting) -> tuple[float, Plan] | None:
+    def attempt(setting: Setting, schedules: tuple[ScheduleName, ...] = options.schedules) -> tuple[float, Plan] | None:
         groups = tuple(range(len(setting.cluster.groups)))
-        quick = replace(options, gap=FIX_GAP, node_limit=None)
+        quick = replace(options, gap=FIX_GAP, node_limit=None, schedules=schedules)
         again = PlanSearch(setting, groups, quick, deadline=min(deadline, time.monotonic() + 10))
         again.run()
         return (again.best_s, again.ranked()[0].plan) if again.found else None

@@ -250,14 +250,15 @@ def _tie(program: _Rows, used: dict[int, int], ties: Ties, offset: float) -> Non
     tied = {pair: seconds for pair, seconds in ties.items() if seconds > 0 and pair[0] in used and pair[1] in used}
     if not tied:
         return
-    cost = dict(enumerate(program.cost))
-    excess = program.variable(max(tied.values()), integer=False, cost=1.0)
+    cost, most = dict(enumerate(program.cost)), max(tied.values())
+    # Seconds are divided by the largest of them: solvers' tolerances are absolute.
+    excess = program.variable(1.0, integer=False, cost=most)
     for (a, b), seconds in tied.items():
-        terms = defaultdict(float, {v: c for v, c in cost.items() if c})
+        terms = defaultdict(float, {v: c / most for v, c in cost.items() if c})
         terms[excess] += 1.0
         for o, y in used.items():
-            terms[y] += -seconds if o in (a, b) else seconds
-        program.row(dict(terms), offset - seconds, np.inf)
+            terms[y] += (-seconds if o in (a, b) else seconds) / most
+        program.row(dict(terms), (offset - seconds) / most, np.inf)
 
 
 def solve(

@@ -176,6 +176,20 @@ def test_host_time_is_a_floor() -> None:
     assert (floored.forward_s, floored.backward_s) == (1.0, 2.0)
 
 
+def test_host_time_is_a_floor_of_both_halves() -> None:
+    """Where launching takes longest, a faster accelerator lengthens neither half of a split backward pass."""
+    small = example("gpt2-small").architecture
+    before = None
+    for rate in (1e-4, 1e-3, 1e-2, 1e-1, 1.0):
+        stack = STACK.model_copy(update={"gemm_share": rate, "host_per_layer_s": 2e-3})
+        layer = stage_costs(small, Degrees(tp=1, dp=1), stack=stack).layers["dense"]
+        halves = (layer.weight_s, layer.backward_s - layer.weight_s)
+        assert min(halves) >= 2e-3 * (1 - 1e-12)
+        if before is not None:
+            assert all(now <= then * (1 + 1e-12) for now, then in zip(halves, before, strict=True))
+        before = halves
+
+
 def test_prediction_layers_stand_with_the_head() -> None:
     """DeepSeek-V3's module brings a block, a head pass and the logits of its own loss."""
     arch = example("deepseek-v3").architecture

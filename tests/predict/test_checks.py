@@ -82,7 +82,7 @@ def both(*changes: Change) -> Change:
 
 
 @given(plan=plans())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_plans_of_every_schedule_are_accepted(plan: Plan) -> None:
     """Chunks, warm-up and degrees that belong together hold no mistake."""
     assert mistakes(plan) == []

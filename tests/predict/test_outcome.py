@@ -178,7 +178,7 @@ def test_parts_sum(case: tuple[ModelSpec, Plan]) -> None:
 
 
 @given(plan=builders.plans(), transfers=st.sampled_from(["overlapped", "eager", "rendezvous"]))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_parts_sum_under_every_schedule(plan: Plan, transfers: Transfers) -> None:
     """The same of chunks that reduce their gradients behind other work, of copies and of split backward passes."""
     predicted = predict_in(setting_of(plan, transfers=transfers), plan)

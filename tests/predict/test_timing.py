@@ -63,7 +63,7 @@ def costs_of(setting: Setting, plan: Plan, index: int) -> StageCosts:
 
 
 @given(plan=plans())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_layer_is_held(plan: Plan) -> None:
     """Each block lies in one chunk, or in one of each direction; so do the embedding and the head."""
     timed = timing(setting_of(plan), plan)
@@ -152,7 +152,7 @@ def test_memory_by_hand(name: str) -> None:
 
 
 @given(plan=plans(), moe=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_memory_is_that_of_the_worst_moment(plan: Plan, moe: bool) -> None:
     """Through a stage's work, one operation after the other: what it holds at most, and state for all its chunks."""
     setting = setting_of(plan, MOE if moe else DENSE)
@@ -188,7 +188,7 @@ def test_memory_is_that_of_the_worst_moment(plan: Plan, moe: bool) -> None:
 
 
 @given(plan=plans(), moe=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_weight_gradients_are_part_of_the_backward_pass(plan: Plan, moe: bool) -> None:
     """Of every chunk; the parts of a split backward pass make the whole one, recomputation with the first part."""
     timed = timing(setting_of(plan, MOE if moe else DENSE), plan)
@@ -204,7 +204,7 @@ def test_weight_gradients_are_part_of_the_backward_pass(plan: Plan, moe: bool) -
 
 
 @given(plan=plans(), transfers=st.sampled_from(SEMANTICS), moe=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_the_clock_is_that_of_an_event_simulation(plan: Plan, transfers: Transfers, moe: bool) -> None:
     """Seconds of chunks, hops and reductions put together by hand and played through event by event."""
     setting = setting_of(plan, MOE if moe else DENSE, transfers=transfers)

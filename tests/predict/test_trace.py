@@ -66,7 +66,7 @@ def passes(plan: Plan) -> Iterator[tuple[int, int, int]]:
 
 
 @given(plan=plans(), transfers=st.sampled_from(SEMANTICS))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_a_stage_does_one_thing_at_a_time(plan: Plan, transfers: Transfers) -> None:
     """Neither its work nor its reductions overlap among themselves, and the optimizer comes after all."""
     traced = trace(setting_of(plan, transfers=transfers), plan)
@@ -79,7 +79,7 @@ def test_a_stage_does_one_thing_at_a_time(plan: Plan, transfers: Transfers) -> N
 
 
 @given(plan=plans(), transfers=st.sampled_from(SEMANTICS))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_seconds_are_those_of_the_prediction(plan: Plan, transfers: Transfers) -> None:
     """The last event ends a step's fixed time before the iteration does, and each stage's seconds are the predicted."""
     setting = setting_of(plan, transfers=transfers)
@@ -104,7 +104,7 @@ def test_seconds_are_those_of_the_prediction(plan: Plan, transfers: Transfers) -
 
 
 @given(plan=plans(), transfers=st.sampled_from(SEMANTICS))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_every_pass_happens_once(plan: Plan, transfers: Transfers) -> None:
     """Each micro-batch passes each chunk of its route once forward and once back, in whole where nothing is split."""
     traced = trace(setting_of(plan, transfers=transfers), plan)
@@ -126,7 +126,7 @@ def test_every_pass_happens_once(plan: Plan, transfers: Transfers) -> None:
 
 
 @given(plan=plans(), transfers=st.sampled_from(SEMANTICS))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_transfers_follow_the_routes(plan: Plan, transfers: Transfers) -> None:
     """One transfer wherever a route goes from one stage to another, after what it carries and before what needs it."""
     setting = setting_of(plan, transfers=transfers)
@@ -163,7 +163,7 @@ def test_transfers_follow_the_routes(plan: Plan, transfers: Transfers) -> None:
 
 
 @given(plan=plans())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_whom_transfers_keep_busy(plan: Plan) -> None:
     """Eager transfers leave a stage one after another; a rendezvous keeps both stages from everything else."""
     eager = trace(setting_of(plan, transfers="eager"), plan)

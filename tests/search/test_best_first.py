@@ -13,28 +13,38 @@ from hetplan.predict import Setting
 from hetplan.search.fitting import Fit
 from hetplan.search.options import Progress, SearchOptions
 from hetplan.search.planner import search
-from hetplan.search.result import Limits, RankedPlan, SearchResult
+from hetplan.search.best_first import PlanSearch
+from hetplan.search.result import RankedPlan, SearchResult
 from hetplan.specs.cluster import ClusterSpec, GroupSpec, LinkRate
 from tests.search.brute import enumerate_plans
-from tests.search.instances import Instance, random_instance
-from tests.search.spaces import with_memory
+from tests.search.instances import Instance, random_instance, slow_link_instance
+from tests.search.spaces import all_groups, options_of, setting_of, with_memory
 
 SAME = 1e-9
 SEEDS = (600, 602, 606)
 HARD = (4, 8, 9)
 """Problems that take several nodes."""
+SLOW = 10_000
+"""From here on seeds are those of problems with slow links."""
+STAGED = (SLOW + 37, SLOW + 35)
+"""Problems of several schedules, further warm-up and degrees by group, so that parts of the space are searched first."""
+
+
+def problem(seed: int) -> Instance:
+    """The problem of a seed."""
+    return random_instance(seed) if seed < SLOW else slow_link_instance(seed - SLOW)
 
 
 def run(instance: Instance, observe: Callable[[Progress], None] | None = None, **values: object) -> SearchResult:
     """The answer under some options."""
-    options = replace(SearchOptions(gap=0.0, limits=instance.limits), **values)  # type: ignore[arg-type]
+    options = replace(options_of(instance), **values)  # type: ignore[arg-type]
     return search(instance.cluster, instance.model, instance.training, instance.stack, options, observe)
 
 
 @cache
 def best_plan(seed: int) -> RankedPlan:
     """The best plan of a seed's problem at gap 0."""
-    return run(random_instance(seed)).plans[0]
+    return run(problem(seed)).plans[0]
 
 
 def best_of_seed(seed: int) -> float:
@@ -45,7 +55,7 @@ def best_of_seed(seed: int) -> float:
 def used_group(seed: int) -> int:
     """The group with the slowest stage of the best plan, where more of something helps most."""
     entry = best_plan(seed)
-    names = [group.name for group in random_instance(seed).cluster.groups]
+    names = [group.name for group in problem(seed).cluster.groups]
     return names.index(entry.plan.stages[entry.prediction.bottleneck].group)
 
 
@@ -59,7 +69,7 @@ def best(instance: Instance) -> float:
 @cache
 def truth(seed: int) -> float:
     """The best time of all plans, listed one by one."""
-    return enumerate_plans(random_instance(seed)).best_s
+    return enumerate_plans(problem(seed)).best_s
 
 
 def with_groups(instance: Instance, change: Callable[[GroupSpec], GroupSpec], index: int) -> Instance:
@@ -99,8 +109,8 @@ def better_joined(group: GroupSpec) -> GroupSpec:
 def test_more_of_anything_is_never_worse(change: Callable[[GroupSpec], GroupSpec]) -> None:
     """More FLOP/s, memory or bandwidth on a group never makes the best time longer, and somewhere makes it shorter."""
     gained = 0
-    for seed in SEEDS:
-        instance = random_instance(seed)
+    for seed in (*SEEDS, STAGED[0]):
+        instance = problem(seed)
         index = used_group(seed)
         other = best(with_groups(instance, change, index))
         assert other <= best_of_seed(seed) * (1 + SAME), (seed, index)
@@ -110,8 +120,8 @@ def test_more_of_anything_is_never_worse(change: Callable[[GroupSpec], GroupSpec
 
 def test_better_links_are_never_worse() -> None:
     """Ten times the bandwidth between groups never makes the best time longer."""
-    for seed in SEEDS:
-        instance = random_instance(seed)
+    for seed in (*SEEDS, STAGED[0]):
+        instance = problem(seed)
         links = tuple(
             link.model_copy(
                 update={
@@ -129,8 +139,8 @@ def test_better_links_are_never_worse() -> None:
 def test_order_of_the_file_does_not_matter() -> None:
     """Groups and links in another order, links named the other way round: the same best time."""
     turned = 0
-    for seed in SEEDS:
-        instance = random_instance(seed)
+    for seed in (*SEEDS, STAGED[1]):
+        instance = problem(seed)
         cluster = instance.cluster
         links = tuple(link.model_copy(update={"between": link.between[::-1]}) for link in cluster.links[::-1])
         changed = ClusterSpec(name="tiny", groups=cluster.groups[::-1], links=links)
@@ -143,8 +153,8 @@ def test_order_of_the_file_does_not_matter() -> None:
 def test_time_limit_claims_no_more_than_it_proved(limit_s: float) -> None:
     """Stopped by the clock, the bound is still below the best of all plans, and "optimal" means a closed gap."""
     stopped = 0
-    for seed in (*HARD, *SEEDS):
-        result = run(random_instance(seed), time_limit_s=limit_s)
+    for seed in (*HARD, *SEEDS, *STAGED):
+        result = run(problem(seed), time_limit_s=limit_s)
         assert result.status in ("feasible", "unknown", "optimal")
         assert result.bound_s <= truth(seed) * (1 + SAME)
         if result.plans:
@@ -158,10 +168,10 @@ def test_time_limit_claims_no_more_than_it_proved(limit_s: float) -> None:
 
 def test_node_limit_reproduces() -> None:
     """No more nodes than allowed, the same record twice, a bound below the best of all plans at every limit."""
-    for seed in HARD[:2]:
+    for seed in (HARD[0], STAGED[0]):
         bounds = []
         for limit in (0, 1, 3, 5, 1000):
-            first, second = (run(random_instance(seed), node_limit=limit) for _ in range(2))
+            first, second = (run(problem(seed), node_limit=limit) for _ in range(2))
             assert replace(first, elapsed_s=0.0) == replace(second, elapsed_s=0.0)
             assert first.certificate.nodes <= limit
             assert first.bound_s <= truth(seed) * (1 + SAME), (seed, limit)
@@ -176,7 +186,7 @@ def test_node_limit_reproduces() -> None:
 @pytest.mark.parametrize("calls", [1, 3, 8])
 def test_interrupt_keeps_the_best(calls: int) -> None:
     """Interrupted from outside at some point, the search returns its plans so far and a bound that holds."""
-    for seed in HARD:
+    for seed in (*HARD, STAGED[0]):
         left = calls
 
         def observe(progress: Progress) -> None:
@@ -186,7 +196,7 @@ def test_interrupt_keeps_the_best(calls: int) -> None:
             if left == 0:
                 raise KeyboardInterrupt
 
-        result = run(random_instance(seed), observe)
+        result = run(problem(seed), observe)
         assert result.stopped_by == ("interrupt" if left <= 0 else "gap")
         assert result.plans
         assert result.bound_s <= truth(seed) * (1 + SAME)
@@ -198,17 +208,17 @@ def test_interrupt_keeps_the_best(calls: int) -> None:
 @pytest.mark.parametrize("alone", [True, False])
 def test_interrupt_before_the_search_begins(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted on one type alone, or before the first root is queued, no bound is claimed that was not proved."""
-    uniform, checked = import_module("hetplan.search.best_first"), 0
-    plain = uniform.first_fit
+    module, checked = import_module("hetplan.search.best_first"), 0
+    plain = module.first_fit
 
-    def interrupted(setting: Setting, limits: Limits, groups: tuple[int, ...]) -> Fit | None:
+    def interrupted(setting: Setting, options: SearchOptions, groups: tuple[int, ...]) -> Fit | None:
         if (len(groups) < len(setting.cluster.groups)) == alone:
             raise KeyboardInterrupt
-        return plain(setting, limits, groups)  # type: ignore[no-any-return]
+        return plain(setting, options, groups)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(uniform, "first_fit", interrupted)
-    for seed in (*HARD, *SEEDS):
-        result = run(random_instance(seed))
+    monkeypatch.setattr(module, "first_fit", interrupted)
+    for seed in (*HARD, *SEEDS, *STAGED):
+        result = run(problem(seed))
         if result.stopped_by != "interrupt":
             # One type is the whole cluster.
             continue
@@ -221,6 +231,8 @@ def test_interrupt_before_the_search_begins(alone: bool, monkeypatch: pytest.Mon
 def configuration(plan: Plan) -> tuple[object, ...]:
     """What makes a plan another one than those of other splits."""
     return (
+        plan.schedule.name,
+        plan.schedule.virtual_stages,
         plan.num_microbatches,
         tuple((s.group, s.tp, s.dp, s.microbatch_size, s.zero) for s in plan.stages),
     )
@@ -229,15 +241,15 @@ def configuration(plan: Plan) -> tuple[object, ...]:
 def test_top_plans_are_distinct_and_sorted() -> None:
     """As many plans as asked for where there are so many, of different configurations, ranked by their times."""
     most = 0
-    for seed in SEEDS[:3]:
-        result = run(random_instance(seed), top=7)
+    for seed in (*SEEDS, *STAGED):
+        result = run(problem(seed), top=7)
         times = [entry.prediction.iteration_time_s for entry in result.plans]
         assert times == sorted(times)
         assert [entry.rank for entry in result.plans] == list(range(1, len(times) + 1))
         assert len({configuration(entry.plan) for entry in result.plans}) == len(times) <= 7
         assert all(entry.prediction.fits for entry in result.plans)
         most = max(most, len(times))
-        fewer = run(random_instance(seed), top=1)
+        fewer = run(problem(seed), top=1)
         assert len(fewer.plans) == 1
         assert fewer.plans[0].prediction.iteration_time_s == times[0]
     assert most == 7
@@ -246,8 +258,8 @@ def test_top_plans_are_distinct_and_sorted() -> None:
 @pytest.mark.parametrize("gap", [0.001, 0.3])
 def test_gap_is_kept(gap: float) -> None:
     """The bound is within the gap of the best time and at most the best of all plans, however wide the gap."""
-    for seed in (37, *HARD, *SEEDS):
-        result = run(random_instance(seed), gap=gap)
+    for seed in (37, *HARD, *SEEDS, *STAGED):
+        result = run(problem(seed), gap=gap)
         seconds = result.plans[0].prediction.iteration_time_s
         assert result.stopped_by == "gap"
         assert result.bound_s >= (1 - gap) * seconds * (1 - SAME)
@@ -258,8 +270,8 @@ def test_gap_is_kept(gap: float) -> None:
 def test_mixing_is_never_worse_than_one_type() -> None:
     """The best plan is at least as fast as each type's own, which is at most that of a search on that type alone."""
     several = 0
-    for seed in SEEDS:
-        instance = random_instance(seed)
+    for seed in (*SEEDS, STAGED[0]):
+        instance = problem(seed)
         result = run(instance)
         tokens = instance.training.global_batch_size * instance.training.sequence_length
         names = {group.accelerator.name for group in instance.cluster.groups}
@@ -283,15 +295,70 @@ def test_mixing_is_never_worse_than_one_type() -> None:
 
 def test_both_solvers_find_the_same() -> None:
     """HiGHS and SCIP lead to the same best time; the certificate names the solver."""
-    for seed in (*HARD, SEEDS[0]):
-        result = run(random_instance(seed), solver="scip")
+    for seed in (*HARD, SEEDS[0], STAGED[0]):
+        result = run(problem(seed), solver="scip")
         assert result.plans[0].prediction.iteration_time_s == pytest.approx(truth(seed), rel=SAME)
         assert result.certificate.program == "scip"
 
 
 def test_infeasible_is_said_whatever_the_limit() -> None:
     """Where nothing fits, that is the answer even without time to search."""
-    instance = with_memory(random_instance(600), 0.05)
+    instance = with_memory(problem(600), 0.05)
     for limit_s in (0.0, 5.0):
         result = run(instance, time_limit_s=limit_s)
         assert (result.status, result.plans, result.bound_s) == ("infeasible", (), np.inf)
+
+
+def parts(seed: int, deadline: float, **values: object) -> tuple[PlanSearch, PlanSearch]:
+    """A search of the whole space of a problem, and one of a part of it that stops at the deadline."""
+    instance = problem(seed)
+    setting, groups, asked = setting_of(instance), all_groups(instance), options_of(instance)
+    whole = PlanSearch(setting, groups, asked, deadline=np.inf)
+    part = PlanSearch(setting, groups, replace(asked, **values), deadline=deadline)  # type: ignore[arg-type]
+    return whole, part
+
+
+@pytest.mark.parametrize("deadline", [0.0, np.inf])
+def test_what_a_search_follows_is_not_searched_again(deadline: float) -> None:
+    """Plans and bounds are taken over: together they hold for the whole space, and roots are searched once."""
+    for seed in (*STAGED, SLOW + 49):
+        whole, part = parts(seed, deadline, schedules=("1f1b",))
+        everything = {space.root for space in whole.roots}
+        stopped = part.run()
+        assert stopped == ("time" if deadline == 0 else "gap")
+        before, own = part.best_s, part.bound_s
+        whole.follow(part)
+        assert whole.best_s == before
+        assert whole.bound_s <= own
+        assert {space.root for space in whole.roots} == everything - {space.root for space in part.roots}
+        assert len(whole.roots) < len(everything)
+        assert whole.run() == "gap"
+        assert whole.bound_s <= truth(seed) * (1 + SAME)
+        assert whole.bound_s <= own
+        if deadline:
+            assert whole.best_s == pytest.approx(truth(seed), rel=SAME)
+            assert whole.bound_s == pytest.approx(truth(seed), rel=SAME)
+        else:
+            assert whole.bound_s == pytest.approx(min(own, whole.target_s))
+
+
+def test_bound_of_what_is_searched_again_does_not_count() -> None:
+    """The whole per-group space holds the uniform one: where it is searched to the end, its bound alone decides."""
+    for seed in STAGED:
+        whole, part = parts(seed, 0.0, space="uniform")
+        assert whole.options.space == "per-group"
+        assert part.run() == "time"
+        whole.follow(part)
+        assert whole.run() == "gap"
+        assert whole.bound_s == pytest.approx(truth(seed), rel=SAME)
+
+
+def test_gap_is_no_reason_where_it_is_open() -> None:
+    """A search that ends with an open gap names the limit that was reached, in whichever part."""
+    limited = 0
+    for seed in (SLOW + 19, *STAGED):
+        for limit in (1, 6):
+            result = run(problem(seed), node_limit=limit)
+            assert (result.stopped_by == "gap") == (result.gap <= SAME), (seed, limit)
+            limited += result.stopped_by == "nodes"
+    assert limited > 3

@@ -4,12 +4,14 @@ import math
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from hetplan.predict import plan_mistakes, predict_in
 from hetplan.schedule.schedules import SCHEDULES
+from hetplan.search import best_first
 from hetplan.search.options import SearchOptions
 from hetplan.search.planner import search
 from hetplan.search.result import SearchResult
@@ -31,15 +33,19 @@ SLOW_SEEDS = (*range(124, 149), 228, 267, 12, 47, 59)
 SLOW_PROOF_SEEDS = range(300)
 
 
-def run(instance: Instance, gap: float) -> SearchResult:
-    """The planner's answer."""
-    return search(
-        instance.cluster,
-        instance.model,
-        instance.training,
-        instance.stack,
-        SearchOptions(gap=gap, limits=instance.limits, schedules=instance.schedules, space=instance.space),
-    )
+def run(instance: Instance, gap: float, *, listed: bool = False) -> SearchResult:
+    """The planner's answer. `listed`: as it answers small problems, by timing all splits of what bounds leave open.
+
+    Otherwise bounds and integer programs have to close them, as they do on large ones.
+    """
+    with patch.object(best_first, "FEW_SPLITS", best_first.FEW_SPLITS if listed else 0):
+        return search(
+            instance.cluster,
+            instance.model,
+            instance.training,
+            instance.stack,
+            SearchOptions(gap=gap, limits=instance.limits, schedules=instance.schedules, space=instance.space),
+        )
 
 
 def check_answer(found: Enumeration, result: SearchResult, gap: float) -> None:
@@ -208,7 +214,7 @@ def test_best_of_all_schedules(seed: int) -> None:
     """With slow hops, several schedules, warm-up and degrees by group, the planner's best is the best of all plans."""
     found = slow_enumeration(seed)
     check_times(found, 4)
-    check_answer(found, run(found.space.instance, 0.0), 0.0)
+    check_answer(found, run(found.space.instance, 0.0, listed=seed % 2 == 0), 0.0)
 
 
 @pytest.mark.proof
@@ -217,7 +223,7 @@ def test_best_of_all_schedules_widely(seed: int) -> None:
     """The same on 300 problems."""
     found = enumerate_plans(slow_link_instance(seed))
     check_times(found, 4)
-    check_answer(found, run(found.space.instance, 0.0), 0.0)
+    check_answer(found, run(found.space.instance, 0.0, listed=seed % 2 == 0), 0.0)
 
 
 def uniform(job: Job, chain: Chain) -> bool:

@@ -18,7 +18,7 @@ from hetplan.specs.model import ModelSpec
 from hetplan.specs.training import TrainingSpec
 from tests.cost.builders import MODELS, group
 from tests.search.instances import random_instance
-from tests.search.spaces import options_of, setting_of, with_memory
+from tests.search.spaces import options_of, setting_of, under, with_memory
 
 QUICK = SearchOptions(time_limit_s=10.0, gap=0.05)
 
@@ -137,22 +137,22 @@ def test_rules_bind_where_memory_does_not() -> None:
 
 def test_small_problems_without_a_plan() -> None:
     """The shortfall is that of the plan shown, positive, and the stage named is the one that lacks most."""
-    checked = 0
-    for seed in (502,):
-        instance = with_memory(random_instance(seed), 0.25)
+    schedules = set()
+    under_others = (with_memory(under(name)(5), 0.2) for name in ("breadth-first", "zb-v"))
+    for instance in (with_memory(random_instance(502), 0.25), *under_others):
         options = replace(options_of(instance), time_limit_s=10.0)
         result = search(instance.cluster, instance.model, instance.training, instance.stack, options)
         found = result.infeasible
-        if found is None or found.closest is None:
-            continue
+        assert found is not None
+        assert found.closest is not None
         assert found.shortfall_bytes > 0
         assert found.stage is not None
         assert found.memory is not None
         assert found.closest.stages[found.stage].group == found.group
         more = with_memory(instance, more_bytes=found.shortfall_bytes + 2**20)
         assert fits(setting_of(more), options)
-        checked += 1
-    assert checked
+        schedules.add(found.closest.schedule.name)
+    assert schedules == {"1f1b", "breadth-first", "zb-v"}
 
 
 def test_training_without_a_divisor() -> None:
