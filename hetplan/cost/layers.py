@@ -220,7 +220,7 @@ class Work:
         return LayerCost(
             forward_s=forward,
             backward_s=backward,
-            weight_s=products,
+            weight_s=max(products, host),
             selective_s=core,
             full_s=forward,
             parameters=parts.total - parts.experts,

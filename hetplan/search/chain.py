@@ -1,8 +1,7 @@
 """A chain: stages with their options in pipeline order, all that is left open is how many blocks each holds.
 
 Exact time of splits, dynamic programs over splits, and a complete enumeration of the splits that could beat a
-target. Letters as in docs/formulation.md: t stage time per micro-batch, F forward, x hops, m micro-batches,
-w_j forwards ahead, A what follows the last backward.
+target. Letters as in docs/formulation.md.
 """
 
 from __future__ import annotations

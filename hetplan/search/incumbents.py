@@ -35,11 +35,18 @@ class Incumbents:
             self.found[key] = Found(time_s=time_s, plan=plan)
             self.best_s = min(self.best_s, time_s)
 
-    def adopt(self, other: Incumbents) -> None:
-        """Take over the plans of a search over some of the groups."""
+    def adopt(self, other: Incumbents, *, plain: bool = False) -> None:
+        """Take over the plans of a search over a part of the space; `plain`: those of plain 1F1B with like stages."""
         for key, entry in other.found.items():
-            self.add(key, entry.time_s, entry.plan)
+            if not plain or is_plain(entry.plan):
+                self.add(key, entry.time_s, entry.plan)
 
     def ranked(self) -> list[Found]:
         """Distinct configurations, best first."""
         return sorted(self.found.values(), key=lambda entry: (entry.time_s, entry.plan.model_dump_json()))
+
+
+def is_plain(plan: Plan) -> bool:
+    """Whether a plan is one of 1F1B without deeper warm-up, whose stages share dp and micro-batch size."""
+    alike = {(stage.dp, stage.microbatch_size) for stage in plan.stages}
+    return plan.schedule.name == "1f1b" and not any(plan.schedule.warmup or ()) and len(alike) == 1

@@ -44,6 +44,8 @@ class _Step:
 
     options: SearchOptions
     share: float
+    plain: bool = False
+    """Whether it is the one of plain 1F1B."""
 
 
 def _steps(options: SearchOptions, groups: tuple[int, ...]) -> list[_Step]:
@@ -54,7 +56,8 @@ def _steps(options: SearchOptions, groups: tuple[int, ...]) -> list[_Step]:
     found = []
     if "1f1b" in options.schedules:
         limits = replace(options.limits, max_warmup=0)
-        found.append(_Step(options=replace(options, space="uniform", schedules=PLAIN, limits=limits), share=0.4))
+        plain = replace(options, space="uniform", schedules=PLAIN, limits=limits)
+        found.append(_Step(options=plain, share=0.4, plain=True))
     if options.space != "uniform":
         found.append(_Step(options=replace(options, space="uniform"), share=0.6))
     alike = (options, replace(options, limits=replace(options.limits, max_warmup=0)))
@@ -77,6 +80,8 @@ class _Staged:
         self.setting, self.groups, self.observe = setting, groups, observe
         self.started, self.deadline = started, deadline
         self.main = PlanSearch(setting, groups, search_options, deadline=deadline, observe=observe, shared=shared)
+        self.candidates = sum(space.count() for space in self.main.roots)
+        """Configurations of the space."""
         self.plain: PlanSearch | None = None
         """The search under plain 1F1B, where it is a part."""
         self.parts: list[PlanSearch] = [self.main]
@@ -95,13 +100,13 @@ class _Staged:
                 observe=self.observe,
                 shared=main.shared,
             )
-            earlier.adopt(main)
+            earlier.adopt(main, plain=step.plain)
             for closed in self.closed:
                 earlier.follow(closed)
             stopped = earlier.run()
             self.parts.append(earlier)
             main.adopt(earlier)
-            if step.options.schedules == PLAIN:
+            if step.plain:
                 self.plain = earlier
             if stopped == "gap":
                 self.closed.append(earlier)
@@ -167,9 +172,9 @@ def search(
     counters: Counter[str] = Counter()
     for part in whole.parts:
         counters.update(part.counters)
-    candidates = sum({space.root: space.count() for part in whole.parts for space in part.roots}.values())
     # Plans without a pipeline stand beside the roots.
-    candidates = max(candidates, len(main.found))
+    candidates = max(whole.candidates, len(main.found))
+    memory = sum(part.counters.get("memory", 0) for part in (main, *main.earlier))
     return SearchResult(
         status=_status(ranked, gap, infeasible),
         stopped_by=stopped,
@@ -188,7 +193,7 @@ def search(
             nodes=counters.get("nodes", 0),
             failures=counters.get("failures", 0),
         ),
-        pruned=_pruned(whole, candidates, counters["memory"], infeasible),
+        pruned=_pruned(whole, candidates, memory, infeasible),
         infeasible=infeasible,
         plain=plain(setting, whole.plain, ranked, gap),
         single_types=singles,

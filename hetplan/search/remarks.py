@@ -16,7 +16,7 @@ def plain(setting: Setting, search: PlanSearch | None, plans: tuple[RankedPlan, 
     """The best plan under plain 1F1B, and where the best of all saves its time."""
     if search is None or not search.found or not plans:
         return None
-    rival = next((found for found in search.ranked() if found.plan.schedule.warmup is None), search.ranked()[0])
+    rival = search.ranked()[0]
     best, plan = plans[0].prediction, rival.plan
     own_gap = max(0.0, (rival.time_s - search.bound_s) / rival.time_s)
     saved = rival.time_s - best.iteration_time_s

@@ -12,7 +12,7 @@ from hetplan.predict import Setting
 from hetplan.schedule.schedules import schedule
 from hetplan.schedule.simulator import Shape, Transfers
 from hetplan.search.chain import Chain
-from hetplan.search.options import SearchOptions
+from hetplan.search.options import SearchOptions, SpaceName
 from hetplan.search.roots import RootSpace, Shared, Structure
 from hetplan.search.space import base_roots, orders_of_work
 from tests.search.brute_space import Chain as Choice
@@ -41,8 +41,13 @@ def options_of(instance: Instance) -> SearchOptions:
 
 
 def under(name: ScheduleName) -> Callable[[int], Instance]:
-    """Problems with slow links where one schedule is searched."""
-    return lambda seed: replace(slow_link_instance(seed), schedules=(name,))
+    """Problems with slow links where one schedule is searched, with degrees by group on odd seeds."""
+
+    def make(seed: int) -> Instance:
+        space: SpaceName = "per-group" if seed % 2 else "uniform"
+        return replace(slow_link_instance(seed), schedules=(name,), space=space)
+
+    return make
 
 
 def root_spaces(instance: Instance) -> list[RootSpace]:

@@ -10,10 +10,10 @@ import pytest
 
 from hetplan.plan import Plan
 from hetplan.predict import Setting
+from hetplan.search.best_first import PlanSearch
 from hetplan.search.fitting import Fit
 from hetplan.search.options import Progress, SearchOptions
 from hetplan.search.planner import search
-from hetplan.search.best_first import PlanSearch
 from hetplan.search.result import RankedPlan, SearchResult
 from hetplan.specs.cluster import ClusterSpec, GroupSpec, LinkRate
 from tests.search.brute import enumerate_plans
@@ -27,7 +27,7 @@ HARD = (4, 8, 9)
 SLOW = 10_000
 """From here on seeds are those of problems with slow links."""
 STAGED = (SLOW + 37, SLOW + 35)
-"""Problems of several schedules, further warm-up and degrees by group, so that parts of the space are searched first."""
+"""Problems of several schedules, further warm-up and degrees by group, with parts of the space searched first."""
 
 
 def problem(seed: int) -> Instance:
@@ -42,9 +42,14 @@ def run(instance: Instance, observe: Callable[[Progress], None] | None = None, *
 
 
 @cache
+def answer(seed: int) -> SearchResult:
+    """The answer to a seed's problem at gap 0."""
+    return run(problem(seed))
+
+
 def best_plan(seed: int) -> RankedPlan:
-    """The best plan of a seed's problem at gap 0."""
-    return run(problem(seed)).plans[0]
+    """Its best plan."""
+    return answer(seed).plans[0]
 
 
 def best_of_seed(seed: int) -> float:
@@ -109,7 +114,7 @@ def better_joined(group: GroupSpec) -> GroupSpec:
 def test_more_of_anything_is_never_worse(change: Callable[[GroupSpec], GroupSpec]) -> None:
     """More FLOP/s, memory or bandwidth on a group never makes the best time longer, and somewhere makes it shorter."""
     gained = 0
-    for seed in (*SEEDS, STAGED[0]):
+    for seed in (*SEEDS[:2], STAGED[0]):
         instance = problem(seed)
         index = used_group(seed)
         other = best(with_groups(instance, change, index))
@@ -120,7 +125,7 @@ def test_more_of_anything_is_never_worse(change: Callable[[GroupSpec], GroupSpec
 
 def test_better_links_are_never_worse() -> None:
     """Ten times the bandwidth between groups never makes the best time longer."""
-    for seed in (*SEEDS, STAGED[0]):
+    for seed in (SEEDS[0], STAGED[0]):
         instance = problem(seed)
         links = tuple(
             link.model_copy(
@@ -139,7 +144,7 @@ def test_better_links_are_never_worse() -> None:
 def test_order_of_the_file_does_not_matter() -> None:
     """Groups and links in another order, links named the other way round: the same best time."""
     turned = 0
-    for seed in (*SEEDS, STAGED[1]):
+    for seed in (*SEEDS[:2], STAGED[0]):
         instance = problem(seed)
         cluster = instance.cluster
         links = tuple(link.model_copy(update={"between": link.between[::-1]}) for link in cluster.links[::-1])
@@ -153,7 +158,7 @@ def test_order_of_the_file_does_not_matter() -> None:
 def test_time_limit_claims_no_more_than_it_proved(limit_s: float) -> None:
     """Stopped by the clock, the bound is still below the best of all plans, and "optimal" means a closed gap."""
     stopped = 0
-    for seed in (*HARD, *SEEDS, *STAGED):
+    for seed in (*HARD, STAGED[0]):
         result = run(problem(seed), time_limit_s=limit_s)
         assert result.status in ("feasible", "unknown", "optimal")
         assert result.bound_s <= truth(seed) * (1 + SAME)
@@ -168,9 +173,9 @@ def test_time_limit_claims_no_more_than_it_proved(limit_s: float) -> None:
 
 def test_node_limit_reproduces() -> None:
     """No more nodes than allowed, the same record twice, a bound below the best of all plans at every limit."""
-    for seed in (HARD[0], STAGED[0]):
+    for seed in (*HARD[:2], STAGED[0]):
         bounds = []
-        for limit in (0, 1, 3, 5, 1000):
+        for limit in (0, 3, 1000):
             first, second = (run(problem(seed), node_limit=limit) for _ in range(2))
             assert replace(first, elapsed_s=0.0) == replace(second, elapsed_s=0.0)
             assert first.certificate.nodes <= limit
@@ -217,7 +222,7 @@ def test_interrupt_before_the_search_begins(alone: bool, monkeypatch: pytest.Mon
         return plain(setting, options, groups)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(module, "first_fit", interrupted)
-    for seed in (*HARD, *SEEDS, *STAGED):
+    for seed in (*HARD, SEEDS[0], STAGED[0]):
         result = run(problem(seed))
         if result.stopped_by != "interrupt":
             # One type is the whole cluster.
@@ -241,7 +246,7 @@ def configuration(plan: Plan) -> tuple[object, ...]:
 def test_top_plans_are_distinct_and_sorted() -> None:
     """As many plans as asked for where there are so many, of different configurations, ranked by their times."""
     most = 0
-    for seed in (*SEEDS, *STAGED):
+    for seed in (SEEDS[0], STAGED[0]):
         result = run(problem(seed), top=7)
         times = [entry.prediction.iteration_time_s for entry in result.plans]
         assert times == sorted(times)
@@ -249,16 +254,17 @@ def test_top_plans_are_distinct_and_sorted() -> None:
         assert len({configuration(entry.plan) for entry in result.plans}) == len(times) <= 7
         assert all(entry.prediction.fits for entry in result.plans)
         most = max(most, len(times))
-        fewer = run(problem(seed), top=1)
-        assert len(fewer.plans) == 1
-        assert fewer.plans[0].prediction.iteration_time_s == times[0]
+        assert times[0] == best_of_seed(seed)
     assert most == 7
+    fewer = run(problem(SEEDS[0]), top=1)
+    assert len(fewer.plans) == 1
+    assert fewer.plans[0].prediction.iteration_time_s == best_of_seed(SEEDS[0])
 
 
 @pytest.mark.parametrize("gap", [0.001, 0.3])
 def test_gap_is_kept(gap: float) -> None:
     """The bound is within the gap of the best time and at most the best of all plans, however wide the gap."""
-    for seed in (37, *HARD, *SEEDS, *STAGED):
+    for seed in (37, *HARD, STAGED[0]):
         result = run(problem(seed), gap=gap)
         seconds = result.plans[0].prediction.iteration_time_s
         assert result.stopped_by == "gap"
@@ -271,8 +277,7 @@ def test_mixing_is_never_worse_than_one_type() -> None:
     """The best plan is at least as fast as each type's own, which is at most that of a search on that type alone."""
     several = 0
     for seed in (*SEEDS, STAGED[0]):
-        instance = problem(seed)
-        result = run(instance)
+        instance, result = problem(seed), answer(seed)
         tokens = instance.training.global_batch_size * instance.training.sequence_length
         names = {group.accelerator.name for group in instance.cluster.groups}
         assert {entry.accelerator for entry in result.single_types} == names
@@ -295,7 +300,7 @@ def test_mixing_is_never_worse_than_one_type() -> None:
 
 def test_both_solvers_find_the_same() -> None:
     """HiGHS and SCIP lead to the same best time; the certificate names the solver."""
-    for seed in (*HARD, SEEDS[0], STAGED[0]):
+    for seed in (*HARD[:2], STAGED[0]):
         result = run(problem(seed), solver="scip")
         assert result.plans[0].prediction.iteration_time_s == pytest.approx(truth(seed), rel=SAME)
         assert result.certificate.program == "scip"
@@ -321,7 +326,7 @@ def parts(seed: int, deadline: float, **values: object) -> tuple[PlanSearch, Pla
 @pytest.mark.parametrize("deadline", [0.0, np.inf])
 def test_what_a_search_follows_is_not_searched_again(deadline: float) -> None:
     """Plans and bounds are taken over: together they hold for the whole space, and roots are searched once."""
-    for seed in (*STAGED, SLOW + 49):
+    for seed in STAGED:
         whole, part = parts(seed, deadline, schedules=("1f1b",))
         everything = {space.root for space in whole.roots}
         stopped = part.run()
@@ -356,9 +361,9 @@ def test_bound_of_what_is_searched_again_does_not_count() -> None:
 def test_gap_is_no_reason_where_it_is_open() -> None:
     """A search that ends with an open gap names the limit that was reached, in whichever part."""
     limited = 0
-    for seed in (SLOW + 19, *STAGED):
+    for seed in (SLOW + 19, STAGED[0]):
         for limit in (1, 6):
             result = run(problem(seed), node_limit=limit)
             assert (result.stopped_by == "gap") == (result.gap <= SAME), (seed, limit)
             limited += result.stopped_by == "nodes"
-    assert limited > 3
+    assert limited > 2

@@ -6,7 +6,6 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from hetplan.plan import ScheduleName
 from hetplan.search.chain import Chain
 from hetplan.search.paths import PathPool
 from tests.search.spaces import NAMES, Floats, Ints, random_chain, timed
@@ -25,7 +24,7 @@ def chains(kind: str) -> list[tuple[int, Chain, Ints, Floats]]:
     found = []
     for name in ("1f1b",) if kind == "plain" else NAMES:
         listed = ((seed, chain, *timed(chain)) for seed in range(100) for chain in [random_chain(seed, name)])
-        fine = (entry for entry in listed if 12 <= len(entry[2]) <= 60)
+        fine = (entry for entry in listed if 12 <= len(entry[2]) <= 40)
         if name == "1f1b":
             fine = (entry for entry in fine if (entry[1].shape.transfers == "overlapped") == (kind == "plain"))
         found += list(islice(fine, 5 if kind == "plain" else 1))

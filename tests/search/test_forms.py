@@ -28,7 +28,7 @@ def shapes(name: ScheduleName, count: int) -> Iterator[tuple[np.random.Generator
 
 
 def bound_s(paths: Form, pipeline: Pipeline) -> Floats:
-    """max c + sum f + h X + A_first of each candidate, shape (K,)."""
+    """The bound max c + sum f + h X + A_first of each candidate, shape (K,)."""
     stages = pipeline.shape.stages
     tied = np.stack([paths.tied(j, pipeline.work_s[:, j]) for j in range(stages)], axis=1)
     assert paths.fill(pipeline.work_s).shape == tied.shape == (len(pipeline.work_s), stages)
@@ -63,7 +63,7 @@ def test_nearly_exact_where_stages_are_alike(name: ScheduleName) -> None:
 
 
 def test_parts_are_those_of_one_kind_of_path() -> None:
-    """f is the least of what paths through other stages visit, c + f what the stage's own path visits there."""
+    """The least of what paths through other stages visit is f; what the stage's own path visits there is c + f."""
     for name in NAMES:
         for rng, shape in shapes(name, 4):
             few = replace(shape, num_microbatches=shape.steady.num_microbatches)
@@ -88,9 +88,11 @@ def many(name: ScheduleName) -> list[Shape]:
     found = []
     for stages in (2, 3, 4):
         for m in (4 * stages + 1, 4 * stages + 2, 5 * stages, 8 * stages, 9 * stages):
-            for v in (1, *VIRTUAL_STAGES):
-                if schedule(name).chunks(v) is None and schedule(name).obstacle(stages, m) is None:
-                    found.append(Shape(schedule=name, stages=stages, num_microbatches=m, virtual_stages=v))
+            found += [
+                Shape(schedule=name, stages=stages, num_microbatches=m, virtual_stages=v)
+                for v in (1, *VIRTUAL_STAGES)
+                if schedule(name).chunks(v) is None and schedule(name).obstacle(stages, m) is None
+            ]
     return found
 
 

@@ -128,7 +128,7 @@ def test_bound_holds_for_every_plan() -> None:
 def test_bound_holds_under_every_schedule(name: ScheduleName) -> None:
     """With slow links, further warm-up and degrees of each group's own."""
     ratios: list[float] = []
-    for _, space in some_spaces(range(100, 140), 1, under(name)):
+    for _, space in some_spaces(range(100, 130), 1, under(name)):
         if len(structures(space)) < 60 and len(ratios) < 6:
             ratios += check_bounds(space)
     assert len(ratios) >= 6
@@ -138,7 +138,7 @@ def test_bound_holds_under_every_schedule(name: ScheduleName) -> None:
 def test_windows_across_slow_hops_raise_the_bound() -> None:
     """With the window bounds of pairs of options the bound still holds, and it is never lower."""
     checked = raised = 0
-    for _, space in some_spaces(range(3, 9), 50, under("1f1b")):
+    for _, space in some_spaces(range(3, 6), 50, under("1f1b")):
         if space.root.num_microbatches < 6 or len(structures(space)) > 60:
             continue
         fixed = space.setting.stack.step_fixed_s
@@ -186,7 +186,7 @@ def test_bound_scales_with_the_times(solver: SolverName) -> None:
 def test_window_bounds_scale_with_the_times(solver: SolverName) -> None:
     """So do the window bounds of pairs of options."""
     raised = 0
-    for _, space in some_spaces(range(38, 39), 2, under("1f1b")):
+    for _, space in some_spaces(range(4, 5), 3, under("1f1b")):
         for stages, (bottleneck, _, _) in every_plan(space).items():
             ties = ties_of(space, stages, float(bottleneck.min(initial=0.0)) + space.setting.stack.step_fixed_s)
             plain = run(space, stages, ANY, solver, ties=ties)
@@ -286,6 +286,7 @@ def test_failing_solver_loses_no_plan(monkeypatch: pytest.MonkeyPatch, capfd: py
     instance = random_instance(102)
     options = options_of(instance)
     inputs = instance.cluster, instance.model, instance.training, instance.stack
+    monkeypatch.setattr(import_module("hetplan.search.best_first"), "FEW_SPLITS", 0)
     plain = search(*inputs, options)
     assert not any("solver" in warning for warning in plain.warnings)
 

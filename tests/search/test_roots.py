@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hetplan.plan import Plan, ScheduleName
+from hetplan.plan import ScheduleName
 from hetplan.predict import plan_mistakes, predict_in
 from hetplan.schedule.holdings import holdings
 from hetplan.schedule.schedules import SCHEDULES, schedule
@@ -16,13 +16,13 @@ from tests.search.brute import Space
 from tests.search.instances import Instance, random_instance
 from tests.search.spaces import NAMES, Floats, Ints, as_listed, some_spaces, structures, timed, under
 
-SEEDS = range(10)
+SEEDS = range(8)
 
 
 @cache
 def spaces(name: ScheduleName) -> list[tuple[int, RootSpace]]:
     """A few roots of problems with slow links under one schedule."""
-    return list(some_spaces(SEEDS, 3, under(name)))
+    return list(some_spaces(SEEDS, 2, under(name)))
 
 
 def samples(name: ScheduleName, count: int) -> Iterator[tuple[int, RootSpace, Structure]]:
@@ -33,20 +33,21 @@ def samples(name: ScheduleName, count: int) -> Iterator[tuple[int, RootSpace, St
             yield seed, space, listed[i]
 
 
-def own_degrees(plan: Plan) -> bool:
-    """Whether stages of the plan differ in dp or micro-batch size."""
-    return len({(stage.dp, stage.microbatch_size) for stage in plan.stages}) > 1
-
-
-def test_every_schedule_is_tried() -> None:
-    """The tests name all schedules that there are."""
+def test_every_choice_is_tried() -> None:
+    """The tests name all schedules that there are, and groups with degrees of their own are among the structures."""
     assert [entry.name for entry in SCHEDULES] == list(NAMES)
+    apart = 0
+    for name in NAMES:
+        for _, space, structure in samples(name, 6):
+            chosen = [space.options[o] for o, _ in structure]
+            apart += len({(entry.dp, entry.microbatch_size) for entry in chosen}) > 1
+    assert apart > 10
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_time_of_a_split_is_the_predictors(name: ScheduleName) -> None:
     """What a chain says of a split is what `predict` says of the plan that the root builds from it; the plan fits."""
-    checked = deeper = apart = recomputed = 0
+    checked = deeper = recomputed = 0
     for seed, space, structure in samples(name, 6):
         splits, time_s = timed(space.chain(structure))
         for row in np.random.default_rng(seed).permutation(len(splits))[:2]:
@@ -60,11 +61,11 @@ def test_time_of_a_split_is_the_predictors(name: ScheduleName) -> None:
             assert plan.num_microbatches == space.root.num_microbatches
             assert (plan.schedule.name, plan.schedule.virtual_stages) == (name, space.root.virtual_stages)
             assert (plan.schedule.warmup is not None) == (space.root.warmup > 0)
-            deeper, apart = deeper + (space.root.warmup > 0), apart + own_degrees(plan)
+            deeper += space.root.warmup > 0
             recomputed += any(stage.recompute.none < stage.layers for stage in plan.stages)
             checked += 1
     assert checked >= 15
-    assert min(apart, recomputed) > 0
+    assert recomputed > 0
     assert deeper > 0 or name != "1f1b"
 
 
@@ -74,13 +75,15 @@ def by_split(splits: Ints, time_s: Floats, copies: int = 1) -> dict[tuple[int, .
     return {tuple(split): seconds for split, seconds in found if np.isfinite(seconds)}
 
 
-@pytest.mark.parametrize("make", [random_instance, *map(under, NAMES)], ids=["no slow links", *NAMES])
-def test_chains_have_every_split_that_fits(make: Callable[[int], Instance]) -> None:
-    """The splits of a chain, and their seconds, are those listed from the definition of the space; no other fits."""
+def check_splits(make: Callable[[int], Instance], seeds: range) -> tuple[int, int]:
+    """The splits of chains, and their seconds, are those listed from the definition of the space; no other fits.
+
+    Returns how many fit and how many do not.
+    """
     fitting = missing = 0
-    for seed in SEEDS:
+    for seed in seeds:
         brute = Space(make(seed))
-        for _, space in some_spaces(range(seed, seed + 1), 3, make):
+        for _, space in some_spaces(range(seed, seed + 1), 2, make):
             root, listed = space.root, structures(space)
             for i in np.random.default_rng(seed).permutation(len(listed))[:6]:
                 job, chain = as_listed(space, listed[i])
@@ -89,8 +92,25 @@ def test_chains_have_every_split_that_fits(make: Callable[[int], Instance]) -> N
                 found = by_split(*timed(space.chain(listed[i])), schedule(root.schedule).copies)
                 assert found == pytest.approx(told, rel=1e-12), (seed, root, listed[i])
                 fitting, missing = fitting + len(told), missing + len(batch.layout.splits) - len(told)
+    return fitting, missing
+
+
+MADE = pytest.mark.parametrize("make", [random_instance, *map(under, NAMES)], ids=["no slow links", *NAMES])
+
+
+@MADE
+def test_chains_have_every_split_that_fits(make: Callable[[int], Instance]) -> None:
+    """On a few problems, in some of which memory leaves out splits."""
+    fitting, missing = check_splits(make, SEEDS)
     assert fitting >= 20
-    assert missing >= 10, "memory should leave out some"
+    assert missing >= 5
+
+
+@pytest.mark.proof
+@MADE
+def test_chains_have_every_split_that_fits_widely(make: Callable[[int], Instance]) -> None:
+    """On many problems."""
+    check_splits(make, range(100))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -113,7 +133,7 @@ def test_rows_and_depths_are_those_of_the_pipeline(name: ScheduleName) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_terms_by_depth_are_those_of_the_chain(name: ScheduleName) -> None:
-    """f, c, A and h of a root, by option, place, depth and changes of group below, are those of every chain's stages."""
+    """A root's f, c, A and h by option, place, depth and changes of group below are those of every chain's stages."""
     finite = 0
     for _, space, structure in samples(name, 8):
         chain = space.chain(structure)
@@ -136,7 +156,7 @@ def test_terms_by_depth_are_those_of_the_chain(name: ScheduleName) -> None:
         assert (more >= -1e-15).all()
         tied = space.setting.model.architecture.tied_embeddings
         assert more.max(initial=0.0) <= 1e-15 or tied or schedule(name).copies == 2
-    assert finite > 200
+    assert finite > 100
 
 
 def test_terms_grow_with_the_changes_below() -> None:

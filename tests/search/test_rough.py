@@ -13,7 +13,7 @@ from hetplan.search.rough import arithmetic_bound_s, rough_bound_s
 from tests.search.instances import Instance, random_instance
 from tests.search.spaces import NAMES, some_spaces, structures, timed, under
 
-SEEDS = range(10)
+SEEDS = range(8)
 
 
 def least_s(space: RootSpace) -> float:
@@ -26,7 +26,7 @@ def least_s(space: RootSpace) -> float:
 def test_no_plan_is_faster(name: ScheduleName) -> None:
     """No plan of a root is faster than its bound by arithmetic, nor than its rough bound where it has one."""
     ratios = []
-    for _, space in some_spaces(SEEDS, 3, under(name)):
+    for _, space in some_spaces(SEEDS, 2, under(name)):
         least = least_s(space)
         bounds = [arithmetic_bound_s(space)]
         if space.root.stages is not None:
@@ -35,7 +35,7 @@ def test_no_plan_is_faster(name: ScheduleName) -> None:
             assert 0 < bound <= least * (1 + 1e-12)
         if np.isfinite(least):
             ratios.append(max(bounds) / least)
-    assert len(ratios) >= 6
+    assert len(ratios) >= 4
     assert np.median(ratios) > 0.25, "a bound that says nothing would pass the rest"
 
 

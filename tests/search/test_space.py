@@ -15,7 +15,7 @@ from hetplan.specs.architecture import ArchitectureSpec
 from hetplan.specs.training import TrainingSpec
 from tests.cost.builders import group, stage_costs
 from tests.search.brute_space import Choices
-from tests.search.instances import Instance, random_instance, slow_link_instance
+from tests.search.instances import random_instance, slow_link_instance
 from tests.search.spaces import NAMES, all_groups, as_listed, options_of, root_spaces, setting_of, structures
 from tests.specs.shapes import architectures
 
@@ -60,7 +60,7 @@ def test_zero_1_is_never_worse_than_zero_0(
 def test_roots_hold_exactly_the_choices_that_there_are(space: SpaceName) -> None:
     """Orders of work, degrees and structures of all roots are those of the definition, each under one root."""
     checked = 0
-    for instance in [*map(random_instance, range(6)), *map(slow_link_instance, range(10))]:
+    for instance in [*map(random_instance, range(4)), *map(slow_link_instance, range(7))]:
         asked = replace(instance, space=space)
         told = {
             (job, chain)
@@ -73,7 +73,7 @@ def test_roots_hold_exactly_the_choices_that_there_are(space: SpaceName) -> None
         assert len(set(listed)) == len(listed)
         assert set(listed) == told
         checked += len(told)
-    assert checked > 3_000
+    assert checked > 2_000
 
 
 def test_roots_by_batch() -> None:
