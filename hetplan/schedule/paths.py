@@ -46,13 +46,13 @@ class CriticalPath:
 def critical_path(shape: Shape, work_s: Floats, hop_s: Floats, after_s: Floats) -> CriticalPath:
     """A longest path of one plan; arguments as in `step_s` without the first axis."""
     program = compile_shape(shape)
-    ends = program.ends(work_s[None], hop_s[None])
-    finish = program.finishes(ends, after_s[None])[0]
-    end = ends[:, 0].tolist()
-    stage = int(np.argmax(finish))
+    durations = np.concatenate([work_s.ravel(), hop_s, [0.0]]).tolist()
+    end = program.ends_of_one(durations)
+    ends = np.array(end)[:, None]
+    stage = int(np.argmax(program.finishes(ends, after_s[None])[0]))
     after = np.zeros((shape.stages, shape.virtual_stages))
     operation = _last_of(program, end, stage, after_s[stage], after)
-    return _walk(program, operation, end, np.concatenate([work_s.ravel(), hop_s, [0.0]]).tolist(), after)
+    return _walk(program, operation, end, durations, after)
 
 
 def _last_of(program: Program, end: list[float], stage: int, after_s: Floats, after: Floats) -> int:

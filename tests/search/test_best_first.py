@@ -114,7 +114,7 @@ def better_joined(group: GroupSpec) -> GroupSpec:
 def test_more_of_anything_is_never_worse(change: Callable[[GroupSpec], GroupSpec]) -> None:
     """More FLOP/s, memory or bandwidth on a group never makes the best time longer, and somewhere makes it shorter."""
     gained = 0
-    for seed in (*SEEDS[:2], STAGED[0]):
+    for seed in (SEEDS[0], STAGED[0]):
         instance = problem(seed)
         index = used_group(seed)
         other = best(with_groups(instance, change, index))
@@ -173,7 +173,7 @@ def test_time_limit_claims_no_more_than_it_proved(limit_s: float) -> None:
 
 def test_node_limit_reproduces() -> None:
     """No more nodes than allowed, the same record twice, a bound below the best of all plans at every limit."""
-    for seed in (*HARD[:2], STAGED[0]):
+    for seed in (HARD[0], STAGED[0]):
         bounds = []
         for limit in (0, 3, 1000):
             first, second = (run(problem(seed), node_limit=limit) for _ in range(2))
@@ -264,7 +264,7 @@ def test_top_plans_are_distinct_and_sorted() -> None:
 @pytest.mark.parametrize("gap", [0.001, 0.3])
 def test_gap_is_kept(gap: float) -> None:
     """The bound is within the gap of the best time and at most the best of all plans, however wide the gap."""
-    for seed in (37, *HARD, STAGED[0]):
+    for seed in (37, HARD[0], STAGED[0]):
         result = run(problem(seed), gap=gap)
         seconds = result.plans[0].prediction.iteration_time_s
         assert result.stopped_by == "gap"
@@ -304,6 +304,19 @@ def test_both_solvers_find_the_same() -> None:
         result = run(problem(seed), solver="scip")
         assert result.plans[0].prediction.iteration_time_s == pytest.approx(truth(seed), rel=SAME)
         assert result.certificate.program == "scip"
+
+
+def test_bounds_and_programs_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small problems time all splits of a structure; where bounds choose among them, the best is the same."""
+    monkeypatch.setattr(import_module("hetplan.search.best_first"), "FEW_SPLITS", 0)
+    programs = 0
+    for seed, gap in ((HARD[0], 0.0), (HARD[1], 0.02), (HARD[2], 0.0), (STAGED[0], 0.0)):
+        result = run(problem(seed), gap=gap)
+        best = result.plans[0].prediction.iteration_time_s
+        assert truth(seed) * (1 - SAME) <= best <= truth(seed) / (1 - gap) * (1 + SAME)
+        assert best * (1 - gap) * (1 - SAME) <= result.bound_s <= truth(seed) * (1 + SAME)
+        programs += result.certificate.programs
+    assert programs > 4
 
 
 def test_infeasible_is_said_whatever_the_limit() -> None:

@@ -120,7 +120,7 @@ def test_best_mix_of_every_stage(shape: str, attention: str) -> None:
     seen: set[str] = set()
     for place in PLACES:
         plan = place_layout(costs, place)
-        for usable in edges(costs, plan, ROWS, 10):
+        for usable in edges(costs, plan, ROWS, 9):
             table = stage_table(costs, plan, usable, ROWS, splits=place == "middle")
             assert table.backward_s.shape == (len(ROWS), 1, costs.architecture.layers + 1)
             seen |= check_table(costs, plan, table, usable, ROWS)
