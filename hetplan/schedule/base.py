@@ -17,6 +17,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from hetplan.plan import ScheduleName
+
 Ints = npt.NDArray[np.int64]
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 Flow = Literal["line", "loop", "v", "both"]
@@ -35,7 +37,7 @@ class Route:
 class PipelineSchedule(ABC):
     """What a schedule tells the simulator, the memory model, the search and the reader."""
 
-    name: str
+    name: ScheduleName
     description: str
     bubble: str
     """Idle time of every stage where all are alike, in F, B, W, p, v, m."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hetplan.plan import ScheduleName
 from hetplan.schedule.base import Flow, Ints, PipelineSchedule, ahead
 from hetplan.schedule.zero_bubble import DualPipe, ZeroBubbleH1, ZeroBubbleV
 
@@ -9,7 +10,7 @@ from hetplan.schedule.zero_bubble import DualPipe, ZeroBubbleH1, ZeroBubbleV
 class OneForwardOneBackward(PipelineSchedule):
     """1F1B, non-interleaved: warm up, then one forward and one backward in turn."""
 
-    name = "1f1b"
+    name: ScheduleName = "1f1b"
     description = "one forward, one backward in turn after a warm-up of the stages below; warm-up may be deeper"
     bubble = "(p - 1) (F + B)"
     source = "Narayanan et al. 2021, arXiv 2104.04473"
@@ -49,7 +50,7 @@ class OneForwardOneBackward(PipelineSchedule):
 class GPipe(PipelineSchedule):
     """GPipe: all forwards, then all backwards."""
 
-    name = "gpipe"
+    name: ScheduleName = "gpipe"
     description = "all forwards, then all backwards: every stage holds all micro-batches"
     once = True
     bubble = "(p - 1) (F + B)"
@@ -70,7 +71,7 @@ class GPipe(PipelineSchedule):
 class Interleaved(PipelineSchedule):
     """Interleaved 1F1B: every stage holds v chunks, micro-batches run v times around in groups of p."""
 
-    name = "interleaved-1f1b"
+    name: ScheduleName = "interleaved-1f1b"
     description = "1F1B over v chunks per stage: a shorter fill for more transfers and some more memory"
     shape: Flow = "loop"
     many = True
@@ -104,7 +105,7 @@ class Interleaved(PipelineSchedule):
 class BreadthFirst(PipelineSchedule):
     """Breadth-first: all micro-batches through a chunk before the next chunk, v times around."""
 
-    name = "breadth-first"
+    name: ScheduleName = "breadth-first"
     description = "all micro-batches through one chunk, then the next: weights are gathered once per chunk"
     shape: Flow = "loop"
     many = True

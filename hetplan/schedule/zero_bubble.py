@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from hetplan.plan import ScheduleName
 from hetplan.schedule.base import BACKWARD, FORWARD, WEIGHT, Flow, Ints, PipelineSchedule
 
 
 class ZeroBubbleH1(PipelineSchedule):
     """ZB-H1: 1F1B whose weight gradients wait, by one micro-batch more on every stage, and fill the drain."""
 
-    name = "zb-h1"
+    name: ScheduleName = "zb-h1"
     description = "1F1B with weight gradients split off to fill the drain; no more memory than 1F1B's first stage"
     splits_backward = True
     bubble = "(p - 1) (F + B - W) where W <= F"
@@ -36,7 +37,7 @@ class ZeroBubbleH1(PipelineSchedule):
 class ZeroBubbleV(PipelineSchedule):
     """ZB-V: two chunks per stage, the second ones in reverse order, and weight gradients split off."""
 
-    name = "zb-v"
+    name: ScheduleName = "zb-v"
     description = "two chunks per stage in a V and weight gradients split off; hardly any bubble"
     shape: Flow = "v"
     splits_backward = True
@@ -88,7 +89,7 @@ class DualPipe(PipelineSchedule):
     saves up to (p / 2 - 1) B of the bubble.
     """
 
-    name = "dualpipe"
+    name: ScheduleName = "dualpipe"
     description = "micro-batches enter from both ends: every stage holds two parts of the model, so weights twice"
     shape: Flow = "both"
     splits_backward = True

@@ -27,8 +27,9 @@ from hetplan.search.options import Progress, SearchOptions
 from hetplan.search.program import Ties, solve
 from hetplan.search.proposals import STRUCTURES_AT_ONCE, Proposals
 from hetplan.search.result import StoppedBy
-from hetplan.search.roots import Shared, Structure
+from hetplan.search.roots import Structure
 from hetplan.search.rough import arithmetic_bound_s, rough_bound_s
+from hetplan.search.shared import Shared
 from hetplan.search.single import single_stage_plans
 from hetplan.search.structures import Structures
 

@@ -20,6 +20,7 @@ from hetplan.search.chain import Floats, Ints
 from hetplan.search.options import SearchOptions
 from hetplan.search.result import Limits
 from hetplan.search.roots import RootSpace, Structure
+from hetplan.search.shared import Shared
 from hetplan.search.space import Option, Root, base_roots, batch_choices, orders_of_work, replica_slots, tensor_degrees
 from hetplan.search.tables import FULL, WAYS, Layout, Place, kept_bytes, most_held
 
@@ -193,7 +194,7 @@ def _spaces(setting: Setting, search_options: SearchOptions, groups: tuple[int, 
     names = search_options.schedules
     if "1f1b" in names:
         names = ("1f1b", *(name for name in names if name not in NOT_LESS))
-    limits = search_options.limits
+    limits, shared = search_options.limits, Shared()
     for name in names:
         # Only under 1F1B has the smallest micro-batch been shown to need least.
         roots = list(least.values()) if name == "1f1b" else base_roots(setting, search_options, groups)
@@ -201,7 +202,9 @@ def _spaces(setting: Setting, search_options: SearchOptions, groups: tuple[int, 
         for root in roots:
             for full in orders_of_work(root, asked, groups, limits.max_stages):
                 if not full.warmup:
-                    yield RootSpace(setting=setting, limits=limits, groups=groups, root=full, counters={})
+                    yield RootSpace(
+                        setting=setting, limits=limits, groups=groups, root=full, counters={}, shared=shared
+                    )
 
 
 def first_fit(setting: Setting, search_options: SearchOptions, groups: tuple[int, ...]) -> Fit | None:

@@ -25,7 +25,7 @@ from hetplan.search.result import (
     Status,
     StoppedBy,
 )
-from hetplan.search.roots import Shared
+from hetplan.search.shared import Shared
 from hetplan.search.space import tensor_degrees
 from hetplan.specs.cluster import ClusterSpec
 from hetplan.specs.model import ModelSpec

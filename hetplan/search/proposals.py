@@ -12,8 +12,9 @@ from hetplan.search.chain import Ints
 from hetplan.search.fitting import Fit
 from hetplan.search.incumbents import Incumbents
 from hetplan.search.options import SearchOptions
-from hetplan.search.roots import RootSpace, Shared, Structure
+from hetplan.search.roots import RootSpace, Structure
 from hetplan.search.rough import arithmetic_bound_s
+from hetplan.search.shared import Shared
 from hetplan.search.space import Root, base_roots, orders_of_work
 from hetplan.search.structures import StructureSearch
 

@@ -19,21 +19,12 @@ from hetplan.search.forms import form, tied
 from hetplan.search.paths import PathPool
 from hetplan.search.program import ProgramOption
 from hetplan.search.result import Limits
+from hetplan.search.shared import Shared
 from hetplan.search.space import WARMUPS, Option, Root, options, rates
-from hetplan.search.tables import Floats, Layout, Place, StageParts, StageTable, stage_layout, stage_parts
+from hetplan.search.tables import Floats, Layout, Place, StageTable, stage_layout, stage_parts
 
 Structure = tuple[tuple[int, int], ...]
 """(option index, stages) of each group in use, in pipeline order."""
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the roots of all searches of one setting have in common."""
-
-    options: dict[object, list[Option]] = field(default_factory=dict)
-    rates: dict[object, Floats] = field(default_factory=dict)
-    parts: dict[object, StageParts] = field(default_factory=dict)
-    tables: dict[object, StageTable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,6 +138,13 @@ class RootSpace:
 
     def layout(self, option: int, place: Place) -> Layout:
         """The chunks of a stage of an option at a place."""
+        shape = schedule(self.root.schedule).shape
+        key = (self.options[option].key, place, self.root.virtual_stages, shape, shape == "both" and self.root.stages)
+        if key not in self.shared.layouts:
+            self.shared.layouts[key] = self._layout(option, place)
+        return self.shared.layouts[key]
+
+    def _layout(self, option: int, place: Place) -> Layout:
         costs, root = self.options[option].costs, self.root
         shape, v = schedule(root.schedule).shape, root.virtual_stages
         first, last = place == "first", place == "last"

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from hetplan.schedule.holdings import holdings
 from hetplan.schedule.base import PipelineSchedule
+from hetplan.schedule.holdings import holdings
 from hetplan.schedule.schedules import SCHEDULES, schedule
 from hetplan.schedule.simulator import Shape
 from tests.schedule.events import agendas_of

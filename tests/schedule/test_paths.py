@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hetplan.plan import ScheduleName
 from hetplan.schedule.paths import CriticalPath, critical_path, trips
 from hetplan.schedule.schedules import SCHEDULES
 from hetplan.schedule.simulator import Floats, Shape, Transfers, step_s
@@ -68,7 +69,7 @@ def test_trips_are_bounds_widely() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("transfers", SEMANTICS)
-def test_paths_count_what_they_visit(name: str, transfers: Transfers) -> None:
+def test_paths_count_what_they_visit(name: ScheduleName, transfers: Transfers) -> None:
     """Counts are whole, and those of a path lie between nothing and all that there is."""
     rng = np.random.default_rng(4)
     shape = random_shape(rng, name, transfers)
@@ -105,7 +106,7 @@ def test_longest_path_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_trips_are_tight_on_equal_stages(name: str) -> None:
+def test_trips_are_tight_on_equal_stages(name: ScheduleName) -> None:
     """With equal stages and no hops the longest trip is the time; DualPipe's, from both ends, is close to it."""
     shape = random_shape(np.random.default_rng(5), name, "overlapped")
     shape = Shape(schedule=name, stages=4, num_microbatches=16, virtual_stages=shape.virtual_stages)

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from hetplan.plan import Schedule
+from hetplan.plan import Schedule, ScheduleName
 from hetplan.schedule.base import PipelineSchedule
 from hetplan.schedule.schedules import SCHEDULES, schedule
 from hetplan.schedule.simulator import Shape, compile_shape, step_s
@@ -63,7 +63,7 @@ def test_schedules_are_found_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_readers_learn_what_it_is(name: str) -> None:
+def test_readers_learn_what_it_is(name: ScheduleName) -> None:
     """Each says what it is, where it comes from and which frameworks run it."""
     entry = schedule(name)
     assert entry.description
@@ -91,7 +91,7 @@ def test_each_operation_once_and_no_deadlock(entry: PipelineSchedule) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_microbatches_in_turn(name: str) -> None:
+def test_microbatches_in_turn(name: ScheduleName) -> None:
     """On every chunk each kind of work takes the micro-batches of a route in turn."""
     for shape in shapes_of(schedule(name)):
         turns: dict[tuple[str, int, int], int] = {}
@@ -202,7 +202,7 @@ def test_zb_h1_is_1f1b_with_late_weight_gradients() -> None:
     ],
 )
 def test_orders_as_published(
-    name: str, stages: int, num_microbatches: int, virtual_stages: int, rows: list[str]
+    name: ScheduleName, stages: int, num_microbatches: int, virtual_stages: int, rows: list[str]
 ) -> None:
     """Small examples, worked through with the frameworks' own rules.
 
@@ -244,7 +244,7 @@ def test_dualpipe_is_its_own_mirror_image(stages: int, num_microbatches: int) ->
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe"])
-def test_levels_grow_along_all_that_must_follow(name: str) -> None:
+def test_levels_grow_along_all_that_must_follow(name: ScheduleName) -> None:
     """A closed form of levels is one: along every stage's order and from every operation to those that wait for it."""
     entry, known = schedule(name), 0
     for p, m in itertools.product((1, 2, 3), (1, 2, 3, 5)):
@@ -270,7 +270,7 @@ def stated_idle(entry: PipelineSchedule, **numbers: float) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_idle_time_is_what_it_says(name: str) -> None:
+def test_idle_time_is_what_it_says(name: ScheduleName) -> None:
     """Equal stages, no hops, micro-batches enough: the time beyond a stage's own work is the stated bubble."""
     entry, seen = schedule(name), 0
     for p, m, v in itertools.product((1, 2, 3, 4, 6), (12, 24), (1, 2, 3)):
@@ -325,7 +325,9 @@ def test_few_microbatches_idle_longer(num_microbatches: int) -> None:
         ("dualpipe", 2, 4, 9, False),
     ],
 )
-def test_what_a_schedule_needs(name: str, virtual_stages: int, stages: int, num_microbatches: int, fits: bool) -> None:
+def test_what_a_schedule_needs(
+    name: ScheduleName, virtual_stages: int, stages: int, num_microbatches: int, fits: bool
+) -> None:
     """Chunks per stage, whole groups of micro-batches, even numbers; what does not fit is named in words."""
     problems = [schedule(name).chunks(virtual_stages), schedule(name).obstacle(stages, num_microbatches)]
     assert (problems == [None, None]) == fits
@@ -333,7 +335,7 @@ def test_what_a_schedule_needs(name: str, virtual_stages: int, stages: int, num_
 
 
 @pytest.mark.parametrize("name", SPLIT)
-def test_weight_gradients_follow_their_backward(name: str) -> None:
+def test_weight_gradients_follow_their_backward(name: ScheduleName) -> None:
     """On every stage a micro-batch's W comes after its B, and B after F."""
     for shape in shapes_of(schedule(name)):
         for row in agendas_of(shape):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hetplan.plan import ScheduleName
 from hetplan.schedule import simulator
 from hetplan.schedule.schedules import SCHEDULES
 from hetplan.schedule.simulator import Floats, Program, Shape, barrier, compile_shape, step_s
@@ -60,7 +61,7 @@ def test_equals_event_simulation_widely() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("transfers", SEMANTICS)
-def test_obeys_physics(name: str, transfers: simulator.Transfers) -> None:
+def test_obeys_physics(name: ScheduleName, transfers: simulator.Transfers) -> None:
     """No stage does two things at once, nothing starts before its input is there, queues send one by one."""
     rng = np.random.default_rng(2)
     for _ in range(6):
@@ -106,7 +107,7 @@ def test_obeys_physics(name: str, transfers: simulator.Transfers) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_busier_transfers_take_longer(name: str) -> None:
+def test_busier_transfers_take_longer(name: ScheduleName) -> None:
     """No operation ends later where transfers are eager than for rendezvous, or overlapped than eager."""
     rng = np.random.default_rng(3)
     for _ in range(10):
@@ -122,7 +123,7 @@ def test_busier_transfers_take_longer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_queues_without_duration_are_none(name: str) -> None:
+def test_queues_without_duration_are_none(name: ScheduleName) -> None:
     """Eager hops of no time cost nothing; a rendezvous is a meeting, for which stages wait however short it is."""
     pipeline = random_pipeline(np.random.default_rng(4), name, "eager")
     pipeline = replace(pipeline, hop_s=0 * pipeline.hop_s)
@@ -133,7 +134,7 @@ def test_queues_without_duration_are_none(name: str) -> None:
 @pytest.mark.parametrize("name", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("stages", [1, 2, 3, 5, 8, 16])
 @pytest.mark.parametrize("num_microbatches", [1, 2, 4, 7, 32])
-def test_equal_stages(name: str, stages: int, num_microbatches: int) -> None:
+def test_equal_stages(name: ScheduleName, stages: int, num_microbatches: int) -> None:
     """Equal stages without hops end after (m + p - 1)(F + B), and each stage a backward before the one above it."""
     forward, backward = 0.7, 1.9
     pipeline = uniform(Shape(schedule=name, stages=stages, num_microbatches=num_microbatches), forward, backward)
@@ -204,7 +205,7 @@ def test_barrier_waits_for_the_slowest_replica() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_candidates_do_not_mix(name: str) -> None:
+def test_candidates_do_not_mix(name: ScheduleName) -> None:
     """Candidates timed together take the times they take alone."""
     pipeline = random_pipeline(np.random.default_rng(5), name, candidates=6)
     together = step_s(pipeline.shape, *pipeline.times)

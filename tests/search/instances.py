@@ -87,7 +87,7 @@ def slow_link_instance(seed: int) -> Instance:
     )
     cluster = _cluster(rng, model.architecture, training, stack, small=True)
     cluster = _with_slow_links(rng, cluster, model, training, stack)
-    every: tuple[ScheduleName, ...] = tuple(entry.name for entry in SCHEDULES)  # type: ignore[misc]
+    every: tuple[ScheduleName, ...] = tuple(entry.name for entry in SCHEDULES)
     few = rng.sample(every, rng.randint(1, 3))
     small = space == "per-group" and len(cluster.groups) == 3
     limits = Limits(
@@ -119,7 +119,7 @@ def tiny_slow_link_instance(seed: int) -> Instance:
         model=ModelSpec(name="tiny", architecture=architecture),
         stack=instance.stack.model_copy(update={"transfers": rng.choice(("overlapped", "eager", "rendezvous"))}),
         limits=replace(instance.limits, max_stages_per_group=1, max_virtual_stages=2, max_warmup=1),
-        schedules=tuple(entry.name for entry in SCHEDULES),  # type: ignore[misc]
+        schedules=tuple(entry.name for entry in SCHEDULES),
         space="per-group",
     )
 

@@ -13,7 +13,8 @@ from hetplan.schedule.schedules import schedule
 from hetplan.schedule.simulator import Shape, Transfers
 from hetplan.search.chain import Chain
 from hetplan.search.options import SearchOptions, SpaceName
-from hetplan.search.roots import RootSpace, Shared, Structure
+from hetplan.search.roots import RootSpace, Structure
+from hetplan.search.shared import Shared
 from hetplan.search.space import base_roots, orders_of_work
 from tests.search.brute_space import Chain as Choice
 from tests.search.brute_space import Job, Run
