@@ -22,10 +22,10 @@ run: $(STAMP)  ## plan the 768-accelerator example
 	@$(BIN)/hetplan search clusters/hethub-768.yaml models/llama-140b.yaml
 
 test: $(STAMP)  ## run the tests
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q -n auto --dist loadfile
 
 proof: $(STAMP)  ## run the long proofs
-	@HETPLAN_PROOF=1 $(BIN)/pytest -q tests -m proof
+	@HETPLAN_PROOF=1 $(BIN)/pytest -q -n auto tests -m proof
 
 check: lint types arrows test  ## all that must pass before a change goes in
 

@@ -63,7 +63,7 @@ class Schedule(Spec):
 
     name: ScheduleName = Field("1f1b", description="pipeline schedule")
     virtual_stages: int = Field(1, ge=1, le=64, description="chunks per stage")
-    warmup: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+    warmup: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
         None, description="forwards of each stage ahead of its first backward beyond those of plain 1F1B; null: none"
     )
 

@@ -112,7 +112,8 @@ def _plain(record: ResultRecord, terminal: Terminal, prefix: Text) -> list[Text]
         return []
     if not plain.why:
         text = "no other order of work gains over plain 1f1b"
-        return flow([terminal.text(text)], terminal, prefix=prefix) if record.status == "optimal" else []
+        proved = record.status == "optimal" and plain.longer <= OPTIMAL_GAP
+        return flow([terminal.text(text)], terminal, prefix=prefix) if proved else []
     order = measures.schedule_text(record.plans[0].plan.schedule)
     known = "" if plain.gap <= OPTIMAL_GAP else " found"
     text = (

@@ -57,6 +57,8 @@ def stack_screen(stack: StackSpec, terminal: Terminal) -> list[Text]:
 
 def _value(name: str, value: object) -> str:
     """A figure with the unit that its name carries."""
+    if isinstance(value, tuple):
+        return ", ".join(str(part) for part in value)
     if not isinstance(value, int | float):
         return str(value)
     if name.endswith("_bytes_per_s"):

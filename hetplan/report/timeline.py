@@ -221,7 +221,8 @@ def _rows(blocks: Blocks, stages: int) -> tuple[Blocks, Blocks]:
     hidden = np.zeros(len(blocks), dtype=bool)
     for stage in range(stages):
         here = blocks.stage == stage
-        busy = _merged(blocks.start_s[here & compute], blocks.end_s[here & compute])
+        # Until its last operation a stage works or waits for others: only what follows is exposed, as in `predict`.
+        busy = np.zeros(1), blocks.end_s[here & compute].max(initial=0.0, keepdims=True)
         for i in np.flatnonzero(here & reduction).tolist():
             free = list(_gaps(busy, float(blocks.start_s[i]), float(blocks.end_s[i])))
             pieces += [(i, a, b) for a, b in free]
@@ -272,6 +273,11 @@ def _lanes(plan: Plan, prediction: Prediction, trace: Trace, blocks: Blocks, end
     total_s = trace.iteration_time_s
     for i, (stage, known) in enumerate(zip(plan.stages, prediction.stages, strict=True)):
         here = blocks.of(blocks.stage == i)
+        sync = here.kind == GRADIENT_SYNC
+        reduced_s = _covered_s(here.start_s[sync], here.end_s[sync])
+        work = np.isin(here.kind, [TRACE_KINDS.index(kind) for kind in COMPUTE])
+        last_s = here.end_s[work].max(initial=0.0)
+        here.start_s[sync] = np.clip(here.start_s[sync], np.minimum(last_s, here.end_s[sync]), None)
         counted, so_far, seconds = np.zeros(len(here), dtype=bool), 0.0, []
         for kind in MAIN:
             own = here.kind == TRACE_KINDS.index(kind)
@@ -280,9 +286,8 @@ def _lanes(plan: Plan, prediction: Prediction, trace: Trace, blocks: Blocks, end
             covered = _covered_s(here.start_s[counted], here.end_s[counted]) if own.any() else so_far
             seconds.append(covered - so_far)
             so_far = covered
-        sync = here.kind == GRADIENT_SYNC
         moving = here.kind == TRANSFER
-        hidden_s = _covered_s(here.start_s[sync], here.end_s[sync]) - seconds[MAIN.index("gradient_sync")]
+        hidden_s = reduced_s - seconds[MAIN.index("gradient_sync")]
         yield Lane(
             index=i,
             group=stage.group,

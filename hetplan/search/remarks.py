@@ -21,7 +21,7 @@ def plain(setting: Setting, search: PlanSearch | None, plans: tuple[RankedPlan, 
     own_gap = max(0.0, (rival.time_s - search.bound_s) / rival.time_s)
     saved = rival.time_s - best.iteration_time_s
     why = ""
-    if saved > max(gap, own_gap, OPTIMAL_GAP) * rival.time_s:
+    if saved > OPTIMAL_GAP * rival.time_s:
         why = _saved(setting, plans[0], predict_in(setting, plan))
     return Plain(iteration_time_s=rival.time_s, gap=own_gap, plan=plan, why=why)
 

@@ -135,7 +135,7 @@ def orders_of_work(root: Root, search_options: SearchOptions, groups: tuple[int,
             found += [replace(root, schedule=name, warmup=w) for w in deeper]
             continue
         for v in (1, *VIRTUAL_STAGES):
-            if v > max(1, limits.max_virtual_stages) or order.chunks(v) is not None:
+            if (order.many and v > limits.max_virtual_stages) or order.chunks(v) is not None:
                 continue
             for stages in range(2, most_stages + 1):
                 if order.obstacle(stages, root.num_microbatches) is None:

@@ -133,7 +133,7 @@ def test_screens_name_the_schedule(run: Run, model: Path, tmp_path: Path, name: 
     assert f"Plan   {name}{suffix} · 16 micro-batches" in done.out
     drawn = run("timeline", path)
     assert (drawn.code, drawn.err) == (0, "")
-    assert drawn.out.startswith(f"Plan   {name}{suffix} · 2 stages · 16 micro-batches · ")
+    assert drawn.out.startswith(f"Plan   {name}{suffix} · 2 stages · 16 micro-batches")
     for suffix in ("html", "svg", "json"):
         assert run("timeline", path, "-o", tmp_path / f"t.{suffix}").code == 0
         assert (tmp_path / f"t.{suffix}").stat().st_size > 0

@@ -123,7 +123,7 @@ def test_orders_of_work_exist() -> None:
         ((0,), Limits(), {"1f1b": 1, "interleaved-1f1b": 6, "zb-v": 3}),
         ((0, 1), Limits(max_warmup=1), {"1f1b": 2, "interleaved-1f1b": 6, "zb-v": 3}),
         ((0, 1), Limits(max_warmup=3, max_virtual_stages=3), {"1f1b": 3, "interleaved-1f1b": 3, "zb-v": 3}),
-        ((0, 1), Limits(max_warmup=0, max_virtual_stages=1), {"1f1b": 1}),
+        ((0, 1), Limits(max_warmup=0, max_virtual_stages=1), {"1f1b": 1, "zb-v": 3}),
     ],
 )
 def test_limits_on_orders_of_work(groups: tuple[int, ...], limits: Limits, told: dict[str, int]) -> None:
