@@ -255,7 +255,9 @@ class ResultRecord(Spec):
     schema_version: Version = Field(SCHEMA_VERSION)
     command: Literal["search"] = Field("search", description="command that wrote this")
     status: Status = Field(description="optimal: gap at most 0.001")
-    stopped_by: StoppedBy = Field(description="why the search ended")
+    stopped_by: StoppedBy = Field(
+        description="why the search ended; nodes: at the node limit, or the rest was too much to list"
+    )
     objective: ObjectiveRecord = Field(description="what is optimised")
     bound: BoundRecord = Field(description="what no plan can beat")
     inputs: InputsRecord = Field(description="what was asked")

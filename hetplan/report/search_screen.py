@@ -150,6 +150,8 @@ def _open_proof(record: ResultRecord, terminal: Terminal) -> list[str]:
 
 def _stopped(record: ResultRecord) -> str:
     match record.stopped_by:
+        case "nodes" if record.inputs.options.get("node_limit") is None:
+            return f"stopped after {numbers.seconds(record.run.elapsed_s, 2)}: what is left is too much to list"
         case "nodes":
             return f"stopped at {measures.plural(record.bound.certified_by.nodes, 'node')}"
         case "time":
@@ -211,13 +213,11 @@ def _next_steps(record: ResultRecord, files: Files) -> list[tuple[str, str]]:
     if record.status in ("feasible", "unknown"):
         purpose = "close the gap" if record.plans else "give it longer"
         limits = {"time": ("--time-limit", "time_limit_s"), "nodes": ("--node-limit", "node_limit")}
-        if record.stopped_by in limits:
-            flag, option = limits[record.stopped_by]
-            value = record.inputs.options.get(option)
-            more = (
-                f" {numbers.trimmed(4 * value).replace(',', '')}" if isinstance(value, int | float) and value else " N"
-            )
-            steps.append((f"hetplan search {cluster} {model} {flag}{more}", purpose))
+        flag, option = limits.get(record.stopped_by, ("", ""))
+        value = record.inputs.options.get(option)
+        if isinstance(value, int | float):
+            more = numbers.trimmed(4 * value).replace(",", "") if value else "N"
+            steps.append((f"hetplan search {cluster} {model} {flag} {more}", purpose))
     if not record.plans:
         return steps
     if files.saved is None:

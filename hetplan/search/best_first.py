@@ -34,13 +34,15 @@ from hetplan.search.single import single_stage_plans
 from hetplan.search.structures import Structures
 
 SPLITS_AT_ONCE = 400_000
-"""Partial splits of one chain held at once; a chain with more keeps its bound and stays open."""
+"""Partial splits of one chain held at once; a chain with more keeps its bound and is deferred."""
 FEW_SPLITS = 2_000
 """Splits that are timed at once, without bounds on them."""
 RANGES = 3
 """How often the worst range of the bottleneck is halved before structures are taken one by one."""
 GUESSES = (1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0)
 """Targets over a root's bound that are tried while there is no plan."""
+REOPENED = 0.9995
+"""Share of its target by which the present one must have fallen before something deferred is tried again."""
 PROBES = 4
 """Structures of a root that are timed as soon as they are listed: early plans make the target tight."""
 
@@ -87,8 +89,8 @@ class PlanSearch(Proposals):
         self.started = time.monotonic()
         self.earlier: list[PlanSearch] = []
         """Searches over parts of the space, whose roots are not searched again."""
-        self.open_s = float("inf")
-        """Least bound of what was left open for want of space."""
+        self.deferred: list[tuple[float, _Node]] = []
+        """What was too much to list at once, each with the target of that time: less is open under a lower one."""
         self.listed = False
         self.current: _Node | None = None
         self.probed = False
@@ -120,7 +122,7 @@ class PlanSearch(Proposals):
                 self._push(_Node(arithmetic_bound_s(self.roots[i]), 0, i))
             self.listed = True
             self._transplant(self._check)
-            while self.queue and self.queue[0].bound_s < self.target_s:
+            while self._reopen():
                 limit = self.options.node_limit
                 if limit is not None and self.counters.get("nodes", 0) >= limit:
                     return "nodes"
@@ -129,7 +131,7 @@ class PlanSearch(Proposals):
                 self.current = heapq.heappop(self.queue)
                 self._expand(self.current)
                 self.current = None
-            return "gap"
+            return "nodes" if any(node.bound_s < self.target_s for _, node in self.deferred) else "gap"
         except _Stop as stop:
             return stop.by
         except KeyboardInterrupt:
@@ -145,8 +147,8 @@ class PlanSearch(Proposals):
         earlier = [other.bound_s for other in self.earlier]
         if not self.listed:
             return min([self.best_s, *earlier, *(arithmetic_bound_s(self.roots[i]) for i in range(len(self.roots)))])
-        waiting = [node.bound_s for node in ([self.current] if self.current else []) + self.queue]
-        return min([self.best_s, self.target_s, self.open_s, *earlier, *waiting])
+        waiting = [*self.queue, *(node for _, node in self.deferred), *([self.current] if self.current else [])]
+        return min([self.best_s, self.target_s, *earlier, *(node.bound_s for node in waiting)])
 
     def _check(self) -> None:
         now = time.monotonic()
@@ -164,6 +166,18 @@ class PlanSearch(Proposals):
                     elapsed_s=now - self.started,
                 )
             )
+
+    def _reopen(self) -> bool:
+        """Whether a node is open; where none is, what was deferred under a clearly higher target is queued again."""
+        if not self.queue or self.queue[0].bound_s >= self.target_s:
+            again = [entry for entry in self.deferred if self.target_s <= entry[0] * REOPENED]
+            self.deferred = [entry for entry in self.deferred if self.target_s > entry[0] * REOPENED]
+            for _, node in again:
+                self._push(node)
+        return bool(self.queue) and self.queue[0].bound_s < self.target_s
+
+    def _defer(self, node: _Node) -> None:
+        self.deferred.append((self.target_s, node))
 
     def _push(self, node: _Node) -> None:
         if node.bound_s < self.target_s:
@@ -183,7 +197,7 @@ class PlanSearch(Proposals):
         elif node.rows is None:
             self._list(node)
         elif node.solved or self._few(node.stages, len(node.rows.bound_s)):
-            self._certify(node.root, node.rows)
+            self._certify(node, node.rows)
         else:
             # Bounds of all ranges come before the splits of any: the programs also propose better plans.
             self._push(replace(node, bound_s=self._solve(node, node.rows), solved=True))
@@ -195,8 +209,7 @@ class PlanSearch(Proposals):
             self._probe(node)
         found = self._structures(node.root).below(self.target_s, STRUCTURES_AT_ONCE, self._check)
         if found is None:
-            # Too many to list: take the bound as it is.
-            self.open_s = min(self.open_s, node.bound_s)
+            self._defer(node)
             return
         for row in range(min(PROBES, len(found.bound_s))):
             self._time(node.root, found.structure(row))
@@ -288,8 +301,9 @@ class PlanSearch(Proposals):
         layers = self.setting.model.architecture.layers
         return structures * math.comb(layers - 1, stages - 1) <= FEW_SPLITS
 
-    def _certify(self, root: int, rows: Structures) -> None:
+    def _certify(self, node: _Node, rows: Structures) -> None:
         """Close ordered structures: time every split whose bound is below the target."""
+        root = node.root
         for row in range(len(rows.bound_s)):
             if rows.bound_s[row] >= self.target_s:
                 break
@@ -304,7 +318,9 @@ class PlanSearch(Proposals):
                 continue
             self._time(root, structure)
             splits, bounds, left_out = chain.splits_below(self.target_s, SPLITS_AT_ONCE)
-            self.open_s = min(self.open_s, max(left_out, float(rows.bound_s[row])))
+            if np.isfinite(left_out):
+                bound = max(left_out, float(rows.bound_s[row]))
+                self._defer(replace(node, bound_s=bound, rows=rows.rows(np.array([row])), solved=True))
             self._time_all(root, structure, splits, bounds)
 
     def _time_all(self, root: int, structure: Structure, splits: Ints, bounds: Floats) -> None:

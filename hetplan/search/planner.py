@@ -111,9 +111,9 @@ class _Staged:
             if stopped == "gap":
                 self.closed.append(earlier)
                 main.follow(earlier)
-            elif stopped != "time":
+            elif stopped == "interrupt" or self._nodes_left() == 0:
                 return stopped
-            # What ran out of its share of the time is searched again with the rest.
+            # What ran out of its share of the time, or left something open, is searched again with the rest.
         main.options = replace(main.options, node_limit=self._nodes_left())
         return main.run()
 

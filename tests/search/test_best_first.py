@@ -1,5 +1,6 @@
 """The whole search: what more hardware does, what limits do, and what is promised of the result."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -380,3 +381,22 @@ def test_gap_is_no_reason_where_it_is_open() -> None:
             assert (result.stopped_by == "gap") == (result.gap <= SAME), (seed, limit)
             limited += result.stopped_by == "nodes"
     assert limited > 2
+
+
+def test_what_is_too_much_to_list_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little room the bound still holds, and a search that left something open does not say it closed the gap."""
+    module = import_module("hetplan.search.best_first")
+    monkeypatch.setattr(module, "STRUCTURES_AT_ONCE", 2)
+    monkeypatch.setattr(module, "SPLITS_AT_ONCE", 1)
+    monkeypatch.setattr(module, "FEW_SPLITS", 0)
+    ends = Counter[str]()
+    for seed in (*STAGED, *range(6)):
+        instance = problem(seed)
+        search = PlanSearch(setting_of(instance), all_groups(instance), options_of(instance), deadline=np.inf)
+        stopped = search.run()
+        ends[stopped] += 1
+        assert search.bound_s <= truth(seed) * (1 + SAME)
+        if search.found:
+            assert search.best_s >= truth(seed) * (1 - SAME)
+        assert stopped == ("gap" if search.bound_s >= search.target_s else "nodes")
+    assert set(ends) == {"gap", "nodes"}
